@@ -1,0 +1,103 @@
+"""Checks of arguments that more than one room needs; each names the argument, what came and what was expected."""
+
+import torch
+from torch import Tensor
+
+from .errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
+
+__all__ = [
+    "carries_transform",
+    "check_finite",
+    "check_interval",
+    "check_matrix",
+    "check_positive_int",
+    "check_square",
+]
+
+
+def check_positive_int(name: str, value: object) -> int:
+    """Return ``value`` if it is an integer above zero.
+
+    Example:
+        >>> check_positive_int("hidden_size", 3)
+        3
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"`{name}` must be an integer, but is of type {type(value).__name__}.")
+    if value <= 0:
+        raise ArgumentError(f"`{name}` must be greater than zero, but is {value}.")
+    return value
+
+
+def check_interval(name: str, value: float, low: float, high: float) -> float:
+    """Return ``value`` if ``low <= value <= high`` (so NaN is refused).
+
+    Example:
+        >>> check_interval("dropout", 0.5, 0.0, 1.0)
+        0.5
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentTypeError(f"`{name}` must be a number, but is of type {type(value).__name__}.")
+    if not low <= value <= high:
+        raise ArgumentError(f"`{name}` must be a number from {low} to {high}, but is {value}.")
+    return value
+
+
+def check_matrix(name: str, matrix: Tensor) -> Tensor:
+    """Return ``matrix`` if it has two dimensions and real floating entries.
+
+    Example:
+        >>> check_matrix("weight", torch.zeros(2, 3)).shape
+        torch.Size([2, 3])
+    """
+    if matrix.dim() != 2:
+        raise ShapeError(f"`{name}` must have two dimensions, but has shape {tuple(matrix.shape)}.")
+    if not matrix.is_floating_point():
+        raise ArgumentTypeError(f"`{name}` must have a real floating dtype, but has {matrix.dtype}.")
+    return matrix
+
+
+def check_square(name: str, matrix: Tensor) -> Tensor:
+    """Return ``matrix`` if it is a square matrix.
+
+    Example:
+        >>> check_square("weight", torch.zeros(2, 2)).shape
+        torch.Size([2, 2])
+    """
+    check_matrix(name, matrix)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(
+            f"`{name}` must be square, but has shape {tuple(matrix.shape)}. For a rectangular matrix use `Spectral`."
+        )
+    return matrix
+
+
+def check_finite(name: str, tensor: Tensor) -> Tensor:
+    """Return ``tensor`` if it holds neither NaN nor infinity.
+
+    Example:
+        >>> check_finite("weight", torch.ones(2)).sum()
+        tensor(2.)
+    """
+    if not bool(tensor.isfinite().all()):
+        raise NotFiniteError(f"`{name}` holds NaN or infinity; nothing can be said of it or done with it.")
+    return tensor
+
+
+def carries_transform(*tensors: Tensor | None) -> bool:
+    """Say whether forward-mode AD or a ``torch.func`` transform is at work on any of ``tensors``.
+
+    A custom op or an ``autograd.Function`` without a rule for it would be silently wrong or raise there; whoever holds
+    one asks this first and takes plain tensor operations instead. Inside a compiled graph the answer is ``False``.
+
+    Example:
+        >>> carries_transform(torch.ones(2))
+        False
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    return any(
+        tensor is not None and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    )

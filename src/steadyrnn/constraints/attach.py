@@ -1,0 +1,105 @@
+"""Putting a constraint on a weight of any module."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from steadyrnn.checks import check_matrix
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+
+from .base import Constraint, Kind
+from .registry import as_constraint
+
+__all__ = ["constrain"]
+
+
+def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, init: str = "sample") -> nn.Module:
+    """Keep a weight of a module in a set of matrices, through :mod:`torch.nn.utils.parametrize`.
+
+    ``module.<name>`` is from then on computed from raw tensors, which take its place among the parameters: build the
+    optimizer afterwards. A projection or a re-centred map also needs :func:`steadyrnn.attach_projection`. The weight is
+    computed at every read; ``with torch.nn.utils.parametrize.cached():`` computes it once. Save by state dict.
+
+    Args:
+        module: Any module with that parameter, a matrix in float32 or float64.
+        name: The parameter's name, as in ``"weight"``.
+        constraint: A constraint, of which a copy is taken, or the name of one.
+        init: First weight: ``"sample"`` a fresh one of the constraint; ``"project"`` the member nearest to the present
+            weight; ``"keep"`` the present weight, which must be a member.
+
+    Returns:
+        The same module.
+
+    Raises:
+        ConstraintError: ``init="keep"`` and the weight is outside the set.
+        NotInvertibleError: ``"project"`` or ``"keep"`` with a constraint that only starts from its own sample.
+
+    Example:
+        >>> linear = sr.constrain(torch.nn.Linear(3, 3), "weight", "ornn")
+        >>> torch.allclose(linear.weight @ linear.weight.mT, torch.eye(3), atol=1e-6)
+        True
+    """
+    if init not in _STARTS:
+        raise ArgumentError(f"`init` must be one of {', '.join(_STARTS)}, but is {init!r}.")
+    weight = _parameter(module, name)
+    own = as_constraint("constraint", constraint)
+    fresh = own.raw(*weight.shape)
+    own.to(device=weight.device, dtype=weight.dtype)
+    own._start = _STARTS[init](own, weight.detach(), fresh)
+    try:
+        parametrize.register_parametrization(module, name, own)
+    finally:
+        own._start = None
+    return module
+
+
+@torch.no_grad()
+def _sample(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    raw = tuple(tensor.to(weight) for tensor in fresh)
+    # a member in one dtype is outside the set by that dtype's rounding in a wider one
+    settled = constraint.after_step(*raw) if constraint.kind is Kind.PROJECTION else None
+    return settled or raw
+
+
+@torch.no_grad()
+def _project(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return constraint.right_inverse(constraint.project(weight))
+
+
+@torch.no_grad()
+def _keep(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return constraint.right_inverse(weight)
+
+
+_STARTS: dict[str, Callable[[Constraint, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]] = {
+    "sample": _sample,
+    "project": _project,
+    "keep": _keep,
+}
+
+
+def _parameter(module: nn.Module, name: str) -> Tensor:
+    """Return a parameter that can be constrained, or say why it cannot."""
+    if not isinstance(module, nn.Module):
+        raise ArgumentTypeError(f"`module` must be a torch module, but is of type {type(module).__name__}.")
+    if parametrize.is_parametrized(module, name):
+        raise ArgumentError(
+            f"`{name}` is parametrized already. Remove that first: "
+            f"`torch.nn.utils.parametrize.remove_parametrizations(module, {name!r})`."
+        )
+    weight = module._parameters.get(name)
+    if weight is None:
+        known = ", ".join(key for key, _ in module.named_parameters(recurse=False)) or "none"
+        raise ArgumentError(f"`name` must be a parameter of {type(module).__name__}, but is {name!r}; there: {known}.")
+    check_matrix(name, weight)
+    if weight.dtype not in (torch.float32, torch.float64):
+        raise DtypeError(f"`{name}` must be float32 or float64 to be constrained, but is {weight.dtype}.")
+    if name.startswith("weight_hh") and weight.shape[0] != weight.shape[1]:
+        # See Note [gates of a GRU]
+        raise ShapeError(
+            f"`{name}` has shape {tuple(weight.shape)}: it stacks the weights of several gates, and a constraint on the "
+            "stack constrains no gate. Use `sr.GRU` or `sr.LSTM` with `transition=`, which constrains each gate by itself."
+        )
+    return weight

@@ -1,0 +1,157 @@
+"""What a constraint is, and the laws of its kind."""
+
+from abc import ABC, abstractmethod
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.checks import check_finite, check_matrix
+from steadyrnn.errors import ArgumentError, ConstraintError, NotInvertibleError, ShapeError
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+__all__ = ["Constraint", "Kind", "membership_tolerance"]
+
+
+class Kind(Enum):
+    """How a constraint keeps its promise.
+
+    A ``MAP`` lands in the set whatever the raw tensors are. A ``PROJECTION`` is put back into the set after each
+    optimizer step. A ``RECENTRED`` map moves its base point there. A ``BASELINE`` promises nothing.
+    """
+
+    MAP = "map"
+    PROJECTION = "projection"
+    RECENTRED = "recentred"
+    BASELINE = "baseline"
+
+
+def membership_tolerance(matrix: Tensor) -> float:
+    """Return how far outside the set rounding alone may leave a matrix of this size and dtype.
+
+    Example:
+        >>> membership_tolerance(torch.zeros(4, 4, dtype=torch.float64)) == 64 * 2**-52
+        True
+    """
+    return 16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps
+
+
+class Constraint(nn.Module, ABC):
+    """A map from free parameters onto a set of matrices.
+
+    One object serves one matrix: :meth:`raw` (or :meth:`right_inverse`) fixes its shape. Usable by itself through
+    :func:`torch.nn.utils.parametrize.register_parametrization` on any module, and in a layer through a slot.
+
+    Args:
+        project: Whether a matrix outside the set that is assigned is projected onto it, instead of refused.
+    """
+
+    kind: Kind = Kind.MAP
+
+    def __init__(self, *, project: bool = False) -> None:
+        super().__init__()
+        self.projects = project
+        self.rows = self.columns = 0
+        self._start: tuple[Tensor, ...] | None = None
+
+    def __repr__(self) -> str:
+        """Show the class and its arguments on one line, whatever parts it holds."""
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+    def __call__(self, *raw: Tensor) -> Tensor:
+        """Evaluate ``forward`` with autocast off: a product in bfloat16 has left the set."""
+        with torch.autocast(raw[0].device.type, enabled=False):
+            value: Tensor = super().__call__(*raw)
+            return value
+
+    @abstractmethod
+    def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
+        """Return first raw tensors, however many and however packed, and fix the shape ``(M, N)``."""
+
+    @abstractmethod
+    def forward(self, *raw: Tensor) -> Tensor:
+        """Map any raw tensors to a member of the set, shape ``(M, N)``."""
+
+    @abstractmethod
+    def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
+        """Return raw tensors of a member of the set; :meth:`right_inverse` has checked that it is one."""
+
+    @abstractmethod
+    def violation(self, matrix: Tensor) -> Tensor:
+        """Return how far ``matrix`` is outside the set: a scalar, 0 for a member."""
+
+    @property
+    def invertible(self) -> bool:
+        """Whether every member of the set has raw tensors, so that :meth:`right_inverse` can find them."""
+        return True
+
+    def right_inverse(self, matrix: Tensor) -> tuple[Tensor, ...]:
+        """Return raw tensors that ``forward`` maps to ``matrix``, a member of the set.
+
+        Raises:
+            NotInvertibleError: The map has no right inverse.
+            ConstraintError: ``matrix`` is outside the set, by more than rounding, and ``project`` was not asked for.
+        """
+        if self._start is not None:
+            return self._start
+        check_matrix("matrix", matrix)
+        check_finite("matrix", matrix)
+        if (self.rows, self.columns) == (0, 0):
+            self.raw(*matrix.shape)
+            self.to(device=matrix.device)
+        if tuple(matrix.shape) != (self.rows, self.columns):
+            raise ShapeError(
+                f"`matrix` must have shape {(self.rows, self.columns)}, which this constraint was made for, "
+                f"but has {tuple(matrix.shape)}."
+            )
+        if not self.invertible:
+            raise NotInvertibleError(
+                f"{self} has no right inverse, so no matrix can be assigned through it: its map does not reach every "
+                "matrix of its set. Let it start from its own sample (`init='sample'`), or give it all its parameters."
+            )
+        return self.invert(self.admit(matrix.detach()))
+
+    def admit(self, matrix: Tensor) -> Tensor:
+        """Return ``matrix`` if it is a member up to rounding, its projection if that was asked for, or raise."""
+        violation, allowed = float(self.violation(matrix)), membership_tolerance(matrix)
+        if violation <= allowed:
+            return matrix
+        if self.projects:
+            return self.project(matrix)
+        raise ConstraintError(
+            f"`matrix` is outside the set of {self}: violation {violation:.3g}, allowed for rounding {allowed:.3g}. "
+            "Pass a member, or make the constraint with `project=True` to have it projected."
+        )
+
+    def sample(self, rows: int, columns: int) -> Tensor:
+        """Return a random member of the set, shape ``(M, N)``, drawn as a fresh layer's weight is."""
+        return self(*self.raw(rows, columns)).detach()
+
+    def project(self, matrix: Tensor) -> Tensor:
+        """Return the nearest member (Frobenius norm), shape ``(M, N)``; idempotent, and the identity on members."""
+        raise ArgumentError(f"{self} has no projection.")
+
+    def penalty(self, *raw: Tensor) -> Tensor | None:
+        """Return what this constraint adds to the loss, a scalar, or None."""
+        return None
+
+    def operator(self, *raw: Tensor) -> DiagonalLowRank | None:
+        """Return the matrix in a form that is cheaper to apply than a dense one, or None."""
+        return None
+
+    def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
+        """Return the raw tensors to go on with after an optimizer step, or None to keep them."""
+        return None
+
+    def fix_shape(self, rows: int, columns: int, *, square: bool = False) -> None:
+        """Remember the shape; refuse a rectangular one where only a square one makes sense."""
+        if square and rows != columns:
+            raise ShapeError(
+                f"{type(self).__name__} needs a square matrix, but the shape is {(rows, columns)}. "
+                "For a rectangular matrix use `Spectral`."
+            )
+        if square and rows < 1:
+            raise ShapeError(
+                f"{type(self).__name__} needs a matrix with at least one row, but the shape is {(rows, columns)}."
+            )
+        self.rows, self.columns = rows, columns

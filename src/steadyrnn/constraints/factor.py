@@ -1,0 +1,99 @@
+"""An orthogonal factor: a skew matrix turned into a rotation, times a base that makes every orthogonal matrix reachable."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .orthogonality import orthonormal
+from .skew import pack_skew, plane_entries, skew_index, unpack_skew
+
+__all__ = ["Factor", "Turn", "no_signs"]
+
+
+class Turn(NamedTuple):
+    """A way from skew matrices to rotations, all functions of one tensor.
+
+    ``value`` maps a skew matrix to a rotation and ``inverse`` back. ``signs`` chooses, for an orthogonal matrix, signs of
+    its columns, shape (N,), with which ``inverse`` can be asked for it. ``entry`` is the skew entry that turns a plane by
+    an angle; ``reach`` the largest angle of a fresh rotation.
+    """
+
+    value: Callable[[Tensor], Tensor]
+    inverse: Callable[[Tensor], Tensor]
+    signs: Callable[[Tensor], Tensor]
+    entry: Callable[[Tensor], Tensor]
+    reach: float
+
+
+def no_signs(matrix: Tensor) -> Tensor:
+    """Return ones, shape (N,): every matrix is asked for as it is.
+
+    Example:
+        >>> no_signs(torch.eye(2))
+        tensor([1., 1.])
+    """
+    return matrix.new_ones(matrix.shape[0])
+
+
+class Factor(nn.Module):
+    r"""An orthogonal matrix from the packed entries of a skew one.
+
+    .. math:: Q = \operatorname{turn}(A) \operatorname{diag}(s) \qquad\text{or}\qquad Q = \operatorname{turn}(A) \, Q_0
+
+    The signs :math:`s` are chosen when a matrix is assigned, and fixed after. A moving base :math:`Q_0` takes the value of
+    :math:`Q` when it is re-centred, and :math:`A` becomes 0; reading it removes its rounding errors first, so they do not
+    add up over the steps. A fresh factor turns disjoint planes by angles drawn uniformly.
+
+    Args:
+        turn: The way from skew matrices to rotations.
+        moving: Whether there is a moving base instead of signs.
+    """
+
+    base: Tensor
+    index: Tensor
+
+    def __init__(self, turn: Turn, *, moving: bool) -> None:
+        super().__init__()
+        self.turn = turn
+        self.moving = moving
+        self.size = 0
+
+    def raw(self, size: int) -> Tensor:
+        """Return the packed entries of a fresh factor, shape ``(N(N-1)/2,)``."""
+        self.size = size
+        self.register_buffer("index", skew_index(size), persistent=False)
+        angles = torch.empty(size // 2).uniform_(-self.turn.reach, self.turn.reach)
+        packed = plane_entries(self.turn.entry(angles), self.index, size)
+        if not self.moving:
+            self.register_buffer("base", packed.new_ones(size))
+            return packed
+        self.register_buffer("base", self.turn.value(unpack_skew(packed, self.index, size)))
+        return torch.zeros_like(packed)
+
+    def matrix(self, packed: Tensor) -> Tensor:
+        """Return the orthogonal matrix, shape ``(N, N)``."""
+        turned, base = self.turn.value(unpack_skew(packed, self.index, self.size)), self.base.to(packed.dtype)
+        return turned @ orthonormal(base) if self.moving else turned * base
+
+    def invert(self, matrix: Tensor) -> Tensor:
+        """Choose the base for an orthogonal matrix and return its packed entries."""
+        if self.moving:
+            return self.recentre(matrix)
+        signs = self.turn.signs(matrix)
+        packed = pack_skew(self.turn.inverse(matrix * signs), self.index)
+        self._set_base(signs)
+        return packed
+
+    def recentre(self, matrix: Tensor) -> Tensor:
+        """Take an orthogonal matrix as the base and return its packed entries: zeros."""
+        self._set_base(matrix)
+        return matrix.new_zeros(self.index.shape)
+
+    def _set_base(self, base: Tensor) -> None:
+        """Copy in place where possible: whoever holds the buffer sees it; else keep all the digits that came."""
+        if (self.base.dtype, self.base.device) == (base.dtype, base.device):
+            self.base.copy_(base)
+        else:
+            self.base = base.detach().clone()

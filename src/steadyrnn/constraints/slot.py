@@ -1,0 +1,156 @@
+"""The slot: raw parameters and their constraint, read as a weight and assigned as one."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.errors import ConstraintError
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+from .base import Constraint, Kind, membership_tolerance
+
+__all__ = ["Slot", "cached"]
+
+_Cached = dict["Slot", tuple[tuple[object, ...], Tensor]]
+_CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Evaluate each constraint once inside this context: for a user's own loop over cells.
+
+    The weight is computed again when a raw tensor was changed or gradients were switched on in between. Nothing is kept
+    on a module, so modules can be copied and saved meanwhile; all is forgotten when the outermost context ends.
+
+    Example:
+        >>> cell = sr.RNNCell(2, 3, transition="ornn")
+        >>> h = torch.zeros(1, 3)
+        >>> with sr.cached():
+        ...     for x in torch.ones(4, 1, 2):
+        ...         h = cell(x, h)
+    """
+    if _CACHE.get() is not None:
+        yield
+        return
+    token = _CACHE.set({})
+    try:
+        yield
+    finally:
+        _CACHE.reset(token)
+
+
+class Slot(nn.Module):
+    """A weight that is kept in a set of matrices.
+
+    Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd made
+    is ever stored, so a slot can be copied after a forward and saved whole.
+
+    Args:
+        constraint: The template; the slot takes a copy.
+        rows: Rows of the weight.
+        columns: Columns of the weight.
+        device: Where the raw tensors live.
+        dtype: Their dtype. In half precision the weight is computed in float32 and cast.
+
+    Example:
+        >>> slot = Slot(sr.Spectral(), 3, 3)
+        >>> slot.weight().shape
+        torch.Size([3, 3])
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        rows: int,
+        columns: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.constraint = copy.deepcopy(constraint)
+        raw = self.constraint.raw(rows, columns)
+        self.count = len(raw)
+        for place, tensor in enumerate(raw):
+            self.register_parameter(f"raw{place}", nn.Parameter(tensor.to(device=device, dtype=dtype or tensor.dtype)))
+        self.constraint.to(device=device, dtype=dtype)
+        self._settle()
+        self.register_load_state_dict_post_hook(_refuse_outside)
+
+    def raws(self) -> tuple[Tensor, ...]:
+        """Return the raw tensors, in float32 where they are stored in half precision."""
+        raw = tuple(getattr(self, f"raw{place}") for place in range(self.count))
+        return tuple(r.float() if r.dtype in (torch.bfloat16, torch.float16) else r for r in raw)
+
+    def weight(self) -> Tensor:
+        """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
+        store = None if torch.compiler.is_compiling() else _CACHE.get()
+        if store is None:
+            return self._evaluate()
+        raw = [getattr(self, f"raw{place}") for place in range(self.count)]
+        stamp = (torch.is_grad_enabled(), *((id(r), r._version) for r in raw))
+        if self not in store or store[self][0] != stamp:
+            store[self] = (stamp, self._evaluate())
+        return store[self][1]
+
+    def _evaluate(self) -> Tensor:
+        with torch.autocast(self.raw0.device.type, enabled=False):
+            return self.constraint(*self.raws()).to(self.raw0.dtype)
+
+    def operator(self) -> DiagonalLowRank | None:
+        """Return the weight in factored form, or None where it has none that pays."""
+        with torch.autocast(self.raw0.device.type, enabled=False):
+            operator = self.constraint.operator(*self.raws())
+            return None if operator is None else operator.to(self.raw0.dtype)
+
+    def penalty(self) -> Tensor | None:
+        """Return what the constraint adds to the loss, or None."""
+        return self.constraint.penalty(*self.raws())
+
+    @torch.no_grad()
+    def assign(self, matrix: Tensor) -> None:
+        """Set the raw tensors so that the weight is ``matrix``, which must be a member of the set."""
+        wide = matrix.detach().to(self.raw0.device)
+        wide = wide.float() if wide.dtype in (torch.bfloat16, torch.float16) else wide
+        self._set(self.constraint.right_inverse(wide))
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Draw fresh raw tensors."""
+        self._set(self.constraint.raw(self.constraint.rows, self.constraint.columns))
+        self.constraint.to(device=self.raw0.device)
+        self._settle()
+
+    @torch.no_grad()
+    def after_optimizer_step(self) -> None:
+        """Put the raw tensors back where the constraint wants them after a step."""
+        raw = self.constraint.after_step(*self.raws())
+        if raw is not None:
+            self._set(raw)
+
+    def _settle(self) -> None:
+        """Project fresh raw tensors: a member in one dtype is outside the set by that dtype's rounding in a wider one."""
+        if self.constraint.kind is Kind.PROJECTION and not self.raw0.is_meta:
+            self.after_optimizer_step()
+
+    def _set(self, raw: tuple[Tensor, ...]) -> None:
+        for place, tensor in enumerate(raw):
+            getattr(self, f"raw{place}").copy_(tensor)
+
+
+def _refuse_outside(slot: Slot, _: object) -> None:
+    """Refuse a loaded weight outside the set, where the raw tensors alone do not keep it inside."""
+    constraint = slot.constraint
+    if constraint.kind not in (Kind.PROJECTION, Kind.RECENTRED) or slot.raw0.is_meta:
+        return
+    with torch.no_grad():
+        weight = slot._evaluate()
+    violation, allowed = float(constraint.violation(weight)), membership_tolerance(weight)
+    if not violation <= allowed:
+        raise ConstraintError(
+            f"A loaded weight is outside the set of {constraint}: violation {violation:.3g}, "
+            f"allowed for rounding {allowed:.3g}. Load a state dict that was saved from inside the set."
+        )

@@ -1,0 +1,188 @@
+"""The SVD parametrisation: reflectors on both sides, singular values in an interval."""
+
+import torch
+from torch import Tensor
+
+from steadyrnn.checks import check_interval
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.linalg.householder import householder_factors, householder_product
+from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
+from steadyrnn.linalg.packing import pack, trapezoid_index, unpack
+from steadyrnn.linalg.projections import clip_singular_values
+from steadyrnn.linalg.qr import reflectors_of_matrix
+
+from .base import Constraint, Kind
+from .interval import distance_from_interval, from_interval, into_interval
+from .reflectors import unit_reflectors
+
+__all__ = ["Spectral"]
+
+_KINDS = {"sigmoid": Kind.MAP, "clip": Kind.PROJECTION, "penalty": Kind.BASELINE}
+
+
+class Spectral(Constraint):
+    r"""Matrices whose singular values lie in ``[center - radius, center + radius]``.
+
+    .. math::
+        W = U \Sigma V^\top, \qquad U = H_M(u_M) \cdots H_{k_1}(u_{k_1}), \quad V = H_N(v_N) \cdots H_{k_2}(v_{k_2}),
+        \qquad \sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)
+
+    U and V are products of reflections, hence orthogonal, so the singular values of W are the entries of the diagonal.
+    Reflectors are stored packed: the k-th of a side has one entry fewer than the one before. The last reflector of a
+    full side would be a dead parameter (it is -1 whatever its entry); it is not stored, and a fixed sign on the last
+    singular value reaches the other determinant instead. See Note [parity of reflectors].
+
+    Args:
+        reflectors: Reflectors a side, ``(m1, m2)`` or one number for both; None is as many as the shape needs to reach
+            every matrix. 0 leaves that side the identity.
+        center: Middle of the interval.
+        radius: Half its width. With ``center + radius < 1`` every member is a contraction.
+        sigma: How the interval is kept: ``"sigmoid"`` by the map above; ``"clip"`` by clipping the singular values after
+            each step; ``"penalty"`` not at all, with :math:`\lVert\sigma - c\rVert^2` in :func:`steadyrnn.penalty`.
+        project: See :class:`Constraint`.
+
+    Example:
+        >>> spectral = sr.Spectral(reflectors=2, radius=0.25)
+        >>> weight = spectral.sample(4, 4)
+        >>> torch.linalg.svdvals(weight).round(decimals=4)
+        tensor([1., 1., 1., 1.])
+
+    References:
+        Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
+        ICML 2018. https://arxiv.org/abs/1803.09327
+    """
+
+    sign: Tensor
+    left_index: Tensor
+    right_index: Tensor
+
+    def __init__(
+        self,
+        reflectors: int | tuple[int, int] | None = None,
+        center: float = 1.0,
+        radius: float = 0.1,
+        sigma: str = "sigmoid",
+        *,
+        project: bool = False,
+    ) -> None:
+        super().__init__(project=project)
+        if sigma not in _KINDS:
+            raise ArgumentError(f"`sigma` must be one of {', '.join(_KINDS)}, but is {sigma!r}.")
+        self.reflectors = _counts(reflectors)
+        self.center = check_interval("center", center, 0.0, 1e6)
+        self.radius = check_interval("radius", radius, 0.0, self.center)
+        self.sigma = sigma
+        self.kind = _KINDS[sigma]
+        self.sides = (0, 0)
+        self._invertible = reflectors is None
+        self.register_buffer("sign", torch.ones(()))
+
+    def extra_repr(self) -> str:
+        """Show the arguments."""
+        return f"reflectors={self.reflectors}, center={self.center}, radius={self.radius}, sigma={self.sigma!r}"
+
+    def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
+        """Return packed unit reflectors of both sides and the free singular values, which start at ``center``."""
+        self.fix_shape(rows, columns)
+        m1, m2 = needed = _needed(rows, columns)
+        if self.reflectors is not None:
+            m1, m2 = self.reflectors
+            if m1 > rows or m2 > columns:
+                raise ArgumentError(
+                    f"`reflectors` must be at most {(rows, columns)} for this shape, but is {self.reflectors}."
+                )
+        self.sides = min(m1, rows - 1), min(m2, columns - 1)
+        self._invertible = self.sides == needed
+        self.sign.fill_(1)
+        self.register_buffer("left_index", trapezoid_index(rows, self.sides[0]), persistent=False)
+        self.register_buffer("right_index", trapezoid_index(columns, self.sides[1]), persistent=False)
+        free = (
+            torch.zeros(min(rows, columns))
+            if self.sigma == "sigmoid"
+            else torch.full((min(rows, columns),), self.center)
+        )
+        return (
+            pack(unit_reflectors(rows, self.sides[0]), self.left_index),
+            pack(unit_reflectors(columns, self.sides[1]), self.right_index),
+            free,
+        )
+
+    @property
+    def invertible(self) -> bool:
+        """Whether there are as many reflectors as the shape needs."""
+        return self._invertible
+
+    def parts(self, *raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the reflectors of both sides as columns, (M, K1) and (N, K2), and the signed diagonal."""
+        left, right, free = raw
+        sigma = self.singular_values(free)
+        if sigma.shape[0]:
+            sigma = torch.cat([sigma[:-1], sigma[-1:] * self.sign.to(sigma.dtype)])
+        return (
+            unpack(left, self.left_index, self.rows, self.sides[0]),
+            unpack(right, self.right_index, self.columns, self.sides[1]),
+            sigma,
+        )
+
+    def singular_values(self, free: Tensor) -> Tensor:
+        """Return the singular values of free ones, shape (min(M, N),)."""
+        if self.sigma != "sigmoid":
+            return free
+        return into_interval(free, self.center, self.radius)
+
+    def forward(self, *raw: Tensor) -> Tensor:
+        """Return the matrix, shape ``(M, N)``."""
+        left, right, sigma = self.parts(*raw)
+        rank = sigma.shape[0]
+        u, v = householder_product(left)[:, :rank], householder_product(right)[:, :rank]
+        return (u * sigma) @ v.mT
+
+    def operator(self, *raw: Tensor) -> DiagonalLowRank | None:
+        """Return the factored form where the reflectors are few: together fewer than half the rows."""
+        if self.rows != self.columns or 2 * sum(self.sides) >= self.rows:
+            return None
+        left, right, sigma = self.parts(*raw)
+        return spectral_operator(householder_factors(left), sigma, householder_factors(right))
+
+    def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
+        """Return raw tensors of a matrix through its SVD."""
+        left, sigma, right, sign = reflectors_of_matrix(matrix)
+        self.sign.fill_(sign)
+        if self.sigma == "sigmoid":
+            sigma = from_interval(sigma, self.center, self.radius)
+        return pack(left, self.left_index), pack(right, self.right_index), sigma
+
+    def violation(self, matrix: Tensor) -> Tensor:
+        """Return how far the farthest singular value (float64 SVD) is outside the interval."""
+        return distance_from_interval(matrix, self.center - self.radius, self.center + self.radius)
+
+    def project(self, matrix: Tensor) -> Tensor:
+        """Return ``matrix`` with its singular values clipped to the interval."""
+        return clip_singular_values(matrix, self.center - self.radius, self.center + self.radius)
+
+    def penalty(self, *raw: Tensor) -> Tensor | None:
+        r"""Return :math:`\lVert\sigma - c\rVert^2` for ``sigma="penalty"``."""
+        return (raw[2] - self.center).square().sum() if self.sigma == "penalty" else None
+
+    def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
+        """Return clipped singular values for ``sigma="clip"``."""
+        if self.sigma != "clip":
+            return None
+        return raw[0], raw[1], raw[2].clamp(self.center - self.radius, self.center + self.radius)
+
+
+def _counts(reflectors: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if reflectors is None:
+        return None
+    both = (reflectors, reflectors) if isinstance(reflectors, int) else tuple(reflectors)
+    if len(both) != 2 or any(isinstance(count, bool) or not isinstance(count, int) for count in both):
+        raise ArgumentTypeError(f"`reflectors` must be a number, a pair of numbers or None, but is {reflectors!r}.")
+    if min(both) < 0:
+        raise ArgumentError(f"`reflectors` must not be negative, but is {reflectors!r}.")
+    return both[0], both[1]
+
+
+def _needed(rows: int, columns: int) -> tuple[int, int]:
+    """Return how many reflectors reach every matrix of this shape, the dead one of a full side left out (MATH 2.5)."""
+    rank = min(rows, columns)
+    return min(rank, rows - 1), min(rank, columns - 1)

@@ -1,0 +1,49 @@
+"""Gradients that can themselves be differentiated: the reference loop's, for the backward of a fast engine."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .base import Recurrence
+from .reference import ReferenceEngine
+
+__all__ = ["fresh", "reference_gradients"]
+
+
+def fresh(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return a view of each tensor, so that a derivative by one does not run on into what it was made from.
+
+    The state of a second chunk depends on the weight that the first one shares with it; the parts of a factored weight
+    depend on one another. Differentiated as they are, such ways would be counted here and again by the caller's graph.
+    """
+    with torch.enable_grad():
+        return [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
+
+
+def reference_gradients(
+    recurrence: Recurrence, tensors: Sequence[Tensor | None], needs: Sequence[bool], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Return the gradients of ``tensors``, as a graph of plain operations.
+
+    A hand-written backward is not differentiable. Where a second derivative is wanted (``create_graph=True``), the
+    reference loop is run again on the same tensors and its graph is used instead: slower, and right to any order.
+
+    Args:
+        recurrence: The run; its tensors are those of ``tensors``.
+        tensors: Tensors to differentiate by, as :func:`fresh` gives them, None where there is none.
+        needs: Which of them need a gradient.
+        grads: Gradients of the output and of each final state, None where nothing arrived.
+    """
+    with torch.enable_grad():
+        output, state = ReferenceEngine().run(recurrence)
+        pairs = [(o, g) for o, g in zip((output, *state), grads, strict=True) if g is not None and o.requires_grad]
+        wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
+        found = iter(
+            torch.autograd.grad(
+                [o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
+            )
+            if pairs and wanted
+            else [None] * len(wanted)
+        )
+    return [next(found) if need and t is not None else None for t, need in zip(tensors, needs, strict=True)]

@@ -1,0 +1,55 @@
+"""What an engine is given and what it gives back."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from torch import Tensor
+
+from steadyrnn.cells.base import Cell, State
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+__all__ = ["Engine", "Recurrence"]
+
+
+class Recurrence(NamedTuple):
+    """One layer in one direction, ready to run: nothing here knows how the weights came to be.
+
+    Rows are sorted by length, longest first; ``batch_sizes[t]`` of them are still running at time t, as in torch's
+    packed sequences. ``reverse`` runs time backwards: a row then starts at its own last step.
+    """
+
+    cell: Cell
+    input: Tensor  # (T, B, D)
+    state: State  # each (B, H)
+    weight_ih: Tensor  # (G * H, D)
+    weight_hh: Tensor | DiagonalLowRank  # (G * H, H)
+    bias_ih: Tensor | None = None  # (G * H,)
+    bias_hh: Tensor | None = None  # (G * H,)
+    theta: Tensor | None = None
+    batch_sizes: Tensor | None = None  # (T,) int64 on the CPU
+    reverse: bool = False
+    recompute: bool = False
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Every tensor a gradient can reach."""
+        weights = self.weight_hh if isinstance(self.weight_hh, DiagonalLowRank) else (self.weight_hh,)
+        return (self.input, *self.state, self.weight_ih, *weights, self.bias_ih, self.bias_hh, self.theta)
+
+
+class Engine(ABC):
+    """A way to run a recurrence.
+
+    Laws, for every recurrence it does not refuse: outputs, final states and gradients equal the reference loop's up to
+    twice its rounding error; outputs at padding are 0; a row of length 0 keeps its state; row b depends on row b only.
+    """
+
+    name: str
+
+    @abstractmethod
+    def refusal(self, recurrence: Recurrence) -> str | None:
+        """Return why this engine cannot run ``recurrence``, as a clause that ends a sentence; None if it can."""
+
+    @abstractmethod
+    def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        """Return every output, shape (T, B, H), and the final state, each of shape (B, H)."""

@@ -1,0 +1,156 @@
+"""The GRU loop on the CPU, in both reset forms."""
+
+import torch
+from torch import Tensor
+
+from ..call import Call, Forward, Gradients
+from .base import Family, Visit, flat, head
+from .memory import scratch
+
+__all__ = ["GRUFamily"]
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+class GRUFamily(Family):
+    r"""The loop of :class:`steadyrnn.cells.gru.GRUStep`.
+
+    The stash holds r, z, n over the memory of their input parts and, for the reset-after form, the product
+    :math:`W_n h + c_n` that the reset gate multiplies.
+    """
+
+    def __init__(self, call: Call, reset_after: bool) -> None:
+        super().__init__(call)
+        self.reset_after = reset_after
+        wide = 2 * self.hidden
+        self.weight_rz, self.weight_n = call.recurrent[0][:wide], call.recurrent[0][wide:]
+        self.bias_n = call.bias_hh[wide:] if reset_after and call.bias_hh is not None else None
+
+    def input_bias(self) -> Tensor | None:
+        """Return the bias of the input part: both vectors, less the one that stays inside the reset gate."""
+        call = self.call
+        if call.bias_hh is None:
+            return call.bias_ih
+        folded = torch.zeros_like(call.bias_hh) if call.bias_ih is None else call.bias_ih.clone()
+        folded[: 2 * self.hidden] += call.bias_hh[: 2 * self.hidden]
+        if not self.reset_after:
+            folded[2 * self.hidden :] += call.bias_hh[2 * self.hidden :]
+        return folded
+
+    def stash_like(self) -> Tensor:
+        """Return the shape of the stash: r, z, n and the candidate products."""
+        return self.call.input.new_empty(self.stash_shape())
+
+    def stash_shape(self) -> tuple[int]:
+        """Return how much the loop needs: r, z, n and, with the reset behind, the candidate's product."""
+        return (self.steps * self.batch * self.hidden * (4 if self.reset_after else 3),)
+
+    def parts(self, stash: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the stash as gates (T, B, 3H) and candidate products (T, B, H or 0)."""
+        cut = self.steps * self.batch * 3 * self.hidden
+        gates = stash[:cut].view(self.steps, self.batch, 3 * self.hidden)
+        return gates, stash[cut:].view(self.steps, self.batch, self.hidden if self.reset_after else 0)
+
+    def forward(self, keep: bool) -> Forward:
+        """Run the loop."""
+        call, h_size = self.call, self.hidden
+        stash = self.stash_like() if keep else scratch("gates", self.stash_shape(), call.input)
+        gates, products = self.parts(stash)
+        self.project(self.input_bias(), gates)
+        output = call.input.new_empty(self.steps, self.batch, h_size)
+        outputs, all_rz, all_r = output.unbind(0), gates[..., : 2 * h_size].unbind(0), gates[..., :h_size].unbind(0)
+        all_z, all_n = gates[..., h_size : 2 * h_size].unbind(0), gates[..., 2 * h_size :].unbind(0)
+        all_p, w_rz, w_n = products.unbind(0), self.weight_rz.t(), self.weight_n.t()
+        for time, rows, (before,) in self.visits(outputs):
+            head(all_rz[time], rows).addmm_(before, w_rz).sigmoid_()
+            r, n = head(all_r[time], rows), head(all_n[time], rows)
+            if self.reset_after:
+                product = self.candidate(before, w_n, head(all_p[time], rows))
+                n.addcmul_(r, product).tanh_()
+            else:
+                n.addmm_(r * before, w_n).tanh_()
+            torch.lerp(n, before, head(all_z[time], rows), out=head(outputs[time], rows))
+        self.clear_padding(output)
+        return Forward(output, [self.final(output, call.state[0])], stash if keep else call.input.new_empty(0))
+
+    def candidate(self, before: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+        """Write the candidate's recurrent product, bias included, to ``out``."""
+        if self.bias_n is None:
+            return torch.mm(before, weight, out=out)
+        return torch.addmm(self.bias_n, before, weight, out=out)
+
+    def backward(
+        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
+    ) -> Gradients:
+        """Run the adjoint."""
+        call, h_size = self.call, self.hidden
+        gates, products = self.parts(done.stash)
+        adjoint, inner = self.adjoint_memory("adjoint", 3 * h_size), self.adjoint_memory("inner", h_size)
+        grads = None if grad_output is None else grad_output.unbind(0)
+        carry = self.carry(grad_state[0], call.state[0])
+        for visit in list(self.visits(done.output.unbind(0)))[::-1]:
+            total = head(carry, visit.rows)
+            if grads is not None:
+                total.add_(head(grads[visit.time], visit.rows))
+            r, z, n = gates[visit.time, : visit.rows].chunk(3, dim=-1)
+            self.adjoint_step(visit, (r, z, n), products, adjoint, inner, total)
+        self.clear_padding(adjoint)
+        self.clear_padding(inner)
+        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
+        return Gradients(
+            grad_x, [carry], grad_w, self.weight_gradient(adjoint, inner, done.output), grad_b,
+            self.bias_gradient(adjoint, inner, grad_b), None,
+        )  # fmt: skip
+
+    def adjoint_step(
+        self,
+        visit: Visit,
+        rzn: tuple[Tensor, Tensor, Tensor],
+        products: Tensor,
+        adjoint: Tensor,
+        inner: Tensor,
+        total: Tensor,
+    ) -> None:
+        """Turn ``total``, the gradient of the state after, into that of the state before; fill the gates' adjoints.
+
+        ``inner`` takes what the recurrent candidate weight is multiplied with on the way to its gradient: the adjoint
+        of the product it made (reset after), or the gated state it was applied to (reset before).
+        """
+        time, rows, (before,) = visit
+        r, z, n = rzn
+        d_r, d_z, d_n = adjoint[time, :rows].chunk(3, dim=-1)
+        kept, work = scratch("kept", total.shape, total), scratch("work", total.shape, total)
+        torch.mul(total, z, out=kept)
+        torch.sub(before, n, out=work).mul_(total)
+        _sigmoid_backward(work, z, grad_input=d_z)
+        _tanh_backward(total.sub_(kept), n, grad_input=d_n)
+        aside = inner[time, :rows]
+        if self.reset_after:
+            torch.mul(d_n, products[time, :rows], out=work)
+            torch.mul(d_n, r, out=aside)
+            kept.addmm_(aside, self.weight_n)
+        else:
+            torch.mm(d_n, self.weight_n, out=work)
+            torch.mul(before, r, out=aside)
+            kept.addcmul_(work, r)
+            work.mul_(before)
+        _sigmoid_backward(work, r, grad_input=d_r)
+        torch.addmm(kept, adjoint[time, :rows, : 2 * self.hidden], self.weight_rz, out=total)
+
+    def weight_gradient(self, adjoint: Tensor, inner: Tensor, output: Tensor) -> list[Tensor]:
+        """Return the gradient of the recurrent weight as products over all time."""
+        wide, start = 2 * self.hidden, self.call.state[0]
+        grad_rz = self.outer(adjoint[..., :wide], output, start)
+        if self.reset_after:
+            return [torch.cat([grad_rz, self.outer(inner, output, start)])]
+        return [torch.cat([grad_rz, flat(adjoint)[:, wide:].t() @ flat(inner)])]
+
+    def bias_gradient(self, adjoint: Tensor, inner: Tensor, grad_b: Tensor | None) -> Tensor | None:
+        """Return the gradient of the recurrent bias."""
+        if self.call.bias_hh is None:
+            return None
+        grad = flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
+        if self.reset_after:
+            grad[2 * self.hidden :] = flat(inner).sum(0)
+        return grad

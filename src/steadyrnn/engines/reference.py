@@ -1,0 +1,77 @@
+"""The plain loop: any dtype and device, differentiable to any order and in forward mode. Every engine answers to it."""
+
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.base import Recur, State
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+from .base import Engine, Recurrence
+
+__all__ = ["ReferenceEngine", "running_rows"]
+
+
+def running_rows(batch_sizes: Tensor, rows: int, device: torch.device) -> Tensor:
+    """Return which rows still run at each time, shape (T, B).
+
+    Example:
+        >>> running_rows(torch.tensor([2, 1]), 2, torch.device("cpu"))
+        tensor([[ True,  True],
+                [ True, False]])
+    """
+    return batch_sizes.to(device).unsqueeze(1) > torch.arange(rows, device=device)
+
+
+def recurrent_product(recurrence: Recurrence) -> Recur:
+    """Return the product with named rows of the recurrent weight that a cell's step asks for."""
+    gates, weight, bias = recurrence.cell.gates, recurrence.weight_hh, recurrence.bias_hh
+    if isinstance(weight, DiagonalLowRank):
+        operator = weight
+        return lambda v, names: operator.apply(v) if bias is None else operator.apply(v) + bias
+    size = weight.shape[1]
+
+    def recur(v: Tensor, names: str) -> Tensor:
+        start = gates.index(names) * size
+        rows = slice(start, start + len(names) * size)
+        return torch.nn.functional.linear(v, weight[rows], None if bias is None else bias[rows])
+
+    return recur
+
+
+class ReferenceEngine(Engine):
+    r"""The loop :math:`s_t = \text{step}(x_t, s_{t-1})`, written with differentiable tensor operations only.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> run = Recurrence(CELLS["rnn-identity"], torch.ones(3, 1, 1), (torch.zeros(1, 1),), torch.ones(1, 1), torch.eye(1))
+        >>> ReferenceEngine().run(run)[0].flatten()
+        tensor([1., 2., 3.])
+    """
+
+    name = "reference"
+
+    def refusal(self, recurrence: Recurrence) -> str | None:
+        """Return None: the reference refuses nothing."""
+        return None
+
+    def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        """Run the loop; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
+        x, state, cell = recurrence.input, recurrence.state, recurrence.cell
+        steps, rows = x.shape[0], x.shape[1]
+        recur = recurrent_product(recurrence)
+        gates_x = torch.nn.functional.linear(x, recurrence.weight_ih, recurrence.bias_ih)  # (T, B, G * H)
+        running = None
+        if recurrence.batch_sizes is not None:
+            running = running_rows(recurrence.batch_sizes, rows, x.device).unsqueeze(-1)
+        outputs: list[Tensor] = [x.new_empty(0)] * steps
+        for t in reversed(range(steps)) if recurrence.reverse else range(steps):
+            new = cell.step(gates_x[t], state, recur, recurrence.theta)
+            if running is None:
+                state, outputs[t] = new, new[0]
+            else:
+                on = running[t]
+                state = tuple(torch.where(on, after, before) for after, before in zip(new, state, strict=True))
+                outputs[t] = torch.where(on, new[0], torch.zeros_like(new[0]))
+        if steps == 0:
+            return gates_x.new_empty(0, rows, state[0].shape[-1]), state
+        return torch.stack(outputs), state

@@ -1,0 +1,59 @@
+"""Every error this package raises for a user's mistake; each is also the builtin torch raises in that case."""
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "ConstraintError",
+    "ConversionError",
+    "DeviceError",
+    "DtypeError",
+    "EngineError",
+    "NotFiniteError",
+    "NotInvertibleError",
+    "ShapeError",
+    "SteadyError",
+]
+
+
+class SteadyError(Exception):
+    """The common ancestor: ``except SteadyError`` catches every error of this package."""
+
+
+class ArgumentError(SteadyError, ValueError):
+    """An argument has a value outside what the function takes."""
+
+
+class ArgumentTypeError(SteadyError, TypeError):
+    """An argument has the wrong type."""
+
+
+class ShapeError(SteadyError, RuntimeError, ValueError):
+    """A tensor has the wrong shape (torch raises either builtin, depending on the place)."""
+
+
+class DtypeError(SteadyError, ValueError):
+    """A tensor's dtype does not fit the module's."""
+
+
+class DeviceError(SteadyError, RuntimeError):
+    """A tensor lies on another device than the module."""
+
+
+class ConstraintError(SteadyError, ValueError):
+    """A matrix lies outside the set a constraint keeps it in."""
+
+
+class NotInvertibleError(SteadyError, ValueError):
+    """A constraint's map has no right inverse, so no matrix can be assigned through it."""
+
+
+class NotFiniteError(SteadyError, ValueError):
+    """NaN or infinity where a finite number is needed."""
+
+
+class EngineError(SteadyError, RuntimeError):
+    """The engine asked for cannot run this layer."""
+
+
+class ConversionError(SteadyError, ValueError):
+    """A module has no equivalent of the form asked for."""

@@ -1,0 +1,83 @@
+"""What a recurrent layer refuses, and how it says so."""
+
+import warnings
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.base import State
+from steadyrnn.checks import check_interval
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, DtypeError, ShapeError
+
+__all__ = ["check_bias", "check_dropout", "check_input", "check_states", "refuse_projection"]
+
+
+def refuse_projection(proj_size: int) -> None:
+    """Refuse ``proj_size`` by name: a projected state has no recurrent matrix to constrain."""
+    if proj_size:
+        raise ArgumentError(
+            f"`proj_size` is not supported, but is {proj_size}: a projected LSTM's recurrent weight is not square. "
+            "Put a `steadyrnn.Linear` behind the layer instead."
+        )
+
+
+def check_bias(bias: bool | Literal["single"]) -> bool | Literal["single"]:
+    """Return ``bias`` if it is True, False or ``"single"``."""
+    if bias is True or bias is False or bias == "single":
+        return bias
+    raise ArgumentError(f"`bias` must be True (two vectors, as torch has), 'single' or False, but is {bias!r}.")
+
+
+def check_dropout(dropout: float, num_layers: int) -> float:
+    """Return ``dropout`` if it is a probability; warn, as torch does, where there is nothing between layers."""
+    check_interval("dropout", dropout, 0.0, 1.0)
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            f"`dropout` acts between layers, so dropout={dropout} with num_layers=1 has no effect.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return dropout
+
+
+def check_input(module: torch.nn.Module, data: Tensor, weight: Tensor) -> torch.dtype:
+    """Check width, device and dtype of data (..., D) against the input weight (G * H, D).
+
+    Returns:
+        The dtype to compute in: autocast's where it is on, else the weights'.
+    """
+    name = type(module).__name__
+    if data.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"`input` must have {weight.shape[1]} features (input_size) in its last dimension, but has {data.shape[-1]}."
+        )
+    if data.device != weight.device:
+        raise DeviceError(
+            f"`input` is on {data.device}, but the weights of this {name} are on {weight.device}. Move one of them."
+        )
+    if torch.is_autocast_enabled(data.device.type) and weight.dtype != torch.float64 and data.is_floating_point():
+        return torch.get_autocast_dtype(data.device.type)
+    if data.dtype != weight.dtype:
+        raise DtypeError(
+            f"`input` has dtype {data.dtype}, but the weights of this {name} have {weight.dtype}. "
+            f"Convert the input, input.to({weight.dtype}), or the {name}, .to({data.dtype})."
+        )
+    return weight.dtype
+
+
+def check_states(states: State | None, expected: tuple[int, ...], weight: Tensor) -> State | None:
+    """Return the user's initial states if each has the ``expected`` shape and the weights' device and dtype."""
+    if states is None:
+        return None
+    for name, state in zip(("hx", "cx"), states, strict=False):
+        if not isinstance(state, Tensor):
+            raise ArgumentTypeError(f"`{name}` must be a tensor, but is of type {type(state).__name__}.")
+        if tuple(state.shape) != expected:
+            raise ShapeError(f"`{name}` must have shape {expected}, but has {tuple(state.shape)}.")
+        if state.device != weight.device:
+            raise DeviceError(f"`{name}` is on {state.device}, but the weights are on {weight.device}.")
+        autocast = torch.is_autocast_enabled(state.device.type)
+        if state.dtype != weight.dtype and not (autocast and state.is_floating_point()):
+            raise DtypeError(f"`{name}` has dtype {state.dtype}, but the weights have {weight.dtype}.")
+    return states

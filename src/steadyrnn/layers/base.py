@@ -1,0 +1,186 @@
+"""The one driver: stacks, directions, dropout and lengths around an engine that runs one layer one way."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from steadyrnn.cells.base import Cell, State
+from steadyrnn.checks import check_positive_int
+from steadyrnn.constraints.stable_lstm import StableLSTM
+from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
+
+from .arguments import check_dropout, check_input, check_states, refuse_projection
+from .packed import Opened, close_sequence, open_sequence
+from .transition import TransitionLike
+from .weights import RecurrentWeights
+
+__all__ = ["RecurrentLayer"]
+
+
+class RecurrentLayer(RecurrentWeights, ABC):
+    """What RNN, GRU and LSTM share; a final class gives the cell and the type of its state."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool | Literal["single"] = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        transition: TransitionLike | StableLSTM = "free",
+        learn_initial_state: bool = False,
+        engine: str = "auto",
+        recompute: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        super().__init__()
+        refuse_projection(proj_size)
+        self._prepare(cell, input_size, hidden_size, bias)
+        self.num_layers = check_positive_int("num_layers", num_layers)
+        self.batch_first = bool(batch_first)
+        self.dropout = check_dropout(dropout, self.num_layers)
+        self.bidirectional = bool(bidirectional)
+        self.learn_initial_state = bool(learn_initial_state)
+        self.engine = check_engine(engine)
+        self.recompute = bool(recompute)
+        self._ran: Choice | None = None
+        self._make(transition, {"device": device, "dtype": dtype})
+        self.reset_parameters()
+
+    def _make(self, transition: TransitionLike | StableLSTM, kwargs: dict[str, Any]) -> None:
+        """Make the parameters of every layer and direction, in torch's order."""
+        constraints = self._read_transition(transition)
+        for layer in range(self.num_layers):
+            width = self.input_size if layer == 0 else self.hidden_size * self.directions
+            if layer == 1 and isinstance(constraints, StableLSTM):
+                # an LSTM's output lies in [-1, 1]; dropout scales what it keeps
+                constraints = constraints.with_input_bound(1 / (1 - self.dropout) if self.dropout < 1 else 1.0)
+            for direction in range(self.directions):
+                self._add(self.suffix(layer, direction), width, constraints, self.learn_initial_state, kwargs)
+
+    @property
+    def directions(self) -> int:
+        """Return 2 if bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @staticmethod
+    def suffix(layer: int, direction: int) -> str:
+        """Return the end of the parameter names of a layer in a direction, as torch writes it."""
+        return f"_l{layer}{'_reverse' if direction else ''}"
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """Every weight, a list a layer and direction, as in torch."""
+        names = [
+            "weight_ih",
+            "weight_hh",
+            *(["bias_ih"] if self.bias else []),
+            *(["bias_hh"] if self.bias is True else []),
+        ]
+        ends = [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
+        return [[getattr(self, f"{name}{end}") for name in names] for end in ends]
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: torch's layers need it for cuDNN, ours do not; here so that code that calls it runs."""
+
+    def extra_repr(self) -> str:
+        """Show the arguments that differ from their defaults."""
+        shown: dict[str, object] = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+        }
+        shown |= {"learn_initial_state": False, "engine": "auto", "recompute": False}
+        changed = [f"{name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+
+    def explain(self) -> str:
+        """Say which engine ran last and why, or, before the first run, which one would."""
+        if self._ran is not None:
+            return f"{type(self).__name__} ran on {self._ran}"
+        weight = self.weight_ih_l0
+        state = tuple(weight.new_zeros(1, self.hidden_size) for _ in range(self.cell.states))
+        with torch.no_grad():
+            x = weight.new_zeros(1, 1, self.input_size)
+            choice = select(self.engine, self._recurrence(x, state, self.suffix(0, 0), None, False, False))
+        return f"{type(self).__name__} has not run yet; it would run on {choice}"
+
+    @abstractmethod
+    def _states(self, hx: Any) -> State | None:
+        """Return the user's initial state as a tuple of tensors, or None."""
+
+    @abstractmethod
+    def _final(self, states: State) -> Any:
+        """Return final states in the form the user gets them."""
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
+    ) -> tuple[Tensor | PackedSequence, Any]:
+        """Run the layer over a sequence.
+
+        Args:
+            input: Shape (T, B, D), (B, T, D) if ``batch_first``, (T, D) unbatched, or a packed sequence.
+            hx: Initial state, each (L * directions, B, H); zero or the learned one if None.
+            lengths: Length of each row, shape (B,), each from 0 to T.
+
+        Returns:
+            Outputs of the last layer in the input's form, zero at padding, and the final states of all layers.
+        """
+        opened, batched = open_sequence(input, lengths, self.batch_first)
+        weight, places, rows = self.weight_ih_l0, self.num_layers * self.directions, opened.data.shape[1]
+        dtype = check_input(self, opened.data, weight)
+        expected = (places, rows, self.hidden_size) if batched else (places, self.hidden_size)
+        given = check_states(self._states(hx), expected, weight)
+        if given is not None and not batched:
+            given = tuple(state.unsqueeze(1) for state in given)
+        opened = opened._replace(data=opened.data.to(dtype))
+        with torch.autocast(opened.data.device.type, enabled=False):
+            start = self._start(opened, given, dtype)
+            output, states = self._run_stack(opened, start)
+        finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)
+        return close_sequence(output, opened, input, batched, self.batch_first), self._final(finals)
+
+    def _start(self, opened: Opened, given: State | None, dtype: torch.dtype) -> State:
+        """Return initial states, each (L * directions, B, H), rows sorted as the data's."""
+        rows = opened.data.shape[1]
+        if given is not None:
+            return tuple(opened.arrange(state.to(dtype)) for state in given)
+        places = self.num_layers * self.directions
+        if not self.learn_initial_state:
+            return tuple(opened.data.new_zeros(places, rows, self.hidden_size) for _ in range(self.cell.states))
+        ends = [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
+        learned = [torch.stack([getattr(self, f"{name}{end}") for end in ends]) for name in self._state_names()]
+        return tuple(state.to(dtype).unsqueeze(1).expand(places, rows, self.hidden_size) for state in learned)
+
+    def _run_stack(self, opened: Opened, start: State) -> tuple[Tensor, State]:
+        """Run every layer; return the last one's outputs (T, B, directions * H) and all final states."""
+        data, finals = opened.data, []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self.directions):
+                place = layer * self.directions + direction
+                state = tuple(s[place] for s in start)
+                end = self.suffix(layer, direction)
+                run = self._recurrence(data, state, end, opened.batch_sizes, bool(direction), self.recompute)
+                choice = select(self.engine, run)
+                if not torch.compiler.is_compiling():
+                    self._ran = choice
+                output, final = ENGINES[choice.engine].run(run)
+                outputs.append(output)
+                finals.append(final)
+            data = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+            if self.dropout and layer < self.num_layers - 1:
+                data = nn.functional.dropout(data, self.dropout, self.training)
+        return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))

@@ -1,0 +1,199 @@
+"""Single steps for a user's own loop: drop-ins for torch's RNNCell, GRUCell and LSTMCell."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import Activation, as_activation
+from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.gru import GRUStep
+from steadyrnn.cells.lstm import LSTMStep
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.constraints.stable_lstm import StableLSTM
+from steadyrnn.engines.reference import ReferenceEngine
+from steadyrnn.errors import ArgumentTypeError, ShapeError
+
+from .arguments import check_input, check_states
+from .transition import TransitionLike
+from .weights import RecurrentWeights
+
+__all__ = ["GRUCell", "LSTMCell", "RNNCell"]
+
+
+class RecurrentStep(RecurrentWeights, ABC):
+    """What the three cells share: one step of the reference loop, which is differentiable in every way."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        bias: bool | Literal["single"],
+        transition: TransitionLike | StableLSTM,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self._prepare(cell, input_size, hidden_size, bias)
+        self._add("", input_size, self._read_transition(transition), False, {"device": device, "dtype": dtype})
+        self.reset_parameters()
+
+    @abstractmethod
+    def _states(self, hx: Any) -> State | None:
+        """Return the user's state as a tuple of tensors, or None."""
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias is True else f", bias={self.bias!r}")
+
+    def _step(self, input: Tensor, hx: Any) -> State:
+        """Return the next states, each (B, H) or, unbatched, (H,)."""
+        if not isinstance(input, Tensor):
+            raise ArgumentTypeError(f"`input` must be a tensor, but is of type {type(input).__name__}.")
+        if input.dim() not in (1, 2):
+            raise ShapeError(f"`input` must have 1 dimension (unbatched) or 2, but has shape {tuple(input.shape)}.")
+        batched = input.dim() == 2
+        data = input if batched else input.unsqueeze(0)
+        dtype = check_input(self, data, self.weight_ih)
+        rows = (data.shape[0], self.hidden_size)
+        state = check_states(self._states(hx), rows if batched else rows[1:], self.weight_ih)
+        if state is None:
+            state = tuple(data.new_zeros(rows) for _ in range(self.cell.states))
+        state = tuple((s if batched or hx is None else s.unsqueeze(0)).to(dtype) for s in state)
+        with torch.autocast(data.device.type, enabled=False):
+            run = self._recurrence(data.to(dtype).unsqueeze(0), state, "", None, False, False)
+            _, state = ReferenceEngine().run(run)
+        return state if batched else tuple(s.squeeze(0) for s in state)
+
+
+class RNNCell(RecurrentStep):
+    """A drop-in for :class:`torch.nn.RNNCell` with a constrained recurrent weight.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        nonlinearity: A name or an activation.
+        device: Where parameters live.
+        dtype: Their dtype.
+        transition: The set the recurrent weight stays in.
+
+    Example:
+        >>> cell = sr.RNNCell(3, 4, transition="spectral")
+        >>> cell(torch.randn(2, 3)).shape
+        torch.Size([2, 4])
+
+    References:
+        As :class:`steadyrnn.RNN`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool | Literal["single"] = True,
+        nonlinearity: str | Activation = "tanh",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        transition: TransitionLike = "free",
+    ) -> None:
+        cell = RNNStep(as_activation(nonlinearity))
+        super().__init__(cell, input_size, hidden_size, bias, transition, device, dtype)
+
+    def _states(self, hx: Tensor | None) -> State | None:
+        return None if hx is None else (hx,)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
+        return self._step(input, hx)[0]
+
+
+class GRUCell(RecurrentStep):
+    """A drop-in for :class:`torch.nn.GRUCell` with a constraint on any gate.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        device: Where parameters live.
+        dtype: Their dtype.
+        transition: The set of the candidate's weight, or a mapping from gates to sets.
+        reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.
+
+    Example:
+        >>> cell = sr.GRUCell(3, 4, transition="ornn")
+        >>> cell(torch.randn(2, 3)).shape
+        torch.Size([2, 4])
+
+    References:
+        As :class:`steadyrnn.GRU`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        transition: TransitionLike = "free",
+        reset_after: bool = True,
+    ) -> None:
+        super().__init__(GRUStep(bool(reset_after)), input_size, hidden_size, bias, transition, device, dtype)
+
+    def _states(self, hx: Tensor | None) -> State | None:
+        return None if hx is None else (hx,)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
+        return self._step(input, hx)[0]
+
+
+class LSTMCell(RecurrentStep):
+    """A drop-in for :class:`torch.nn.LSTMCell` with a constraint on any gate, or a ``StableLSTM`` on all weights.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        device: Where parameters live.
+        dtype: Their dtype.
+        transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
+
+    Example:
+        >>> cell = sr.LSTMCell(3, 4)
+        >>> h, c = cell(torch.randn(2, 3))
+        >>> c.shape
+        torch.Size([2, 4])
+
+    References:
+        As :class:`steadyrnn.LSTM`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        transition: TransitionLike | StableLSTM = "free",
+    ) -> None:
+        super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, device, dtype)
+
+    def _states(self, hx: Any) -> State | None:
+        if hx is None:
+            return None
+        if not isinstance(hx, tuple | list) or len(hx) != 2:
+            raise ArgumentTypeError(f"`hx` must be a pair (h, c) for an LSTM, but is of type {type(hx).__name__}.")
+        return tuple(hx)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Return the next states, each (B, H), or (H,) for an unbatched input (D,)."""
+        h, c = self._step(input, hx)
+        return h, c

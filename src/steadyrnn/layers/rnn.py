@@ -1,0 +1,98 @@
+"""The Elman layer."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import Activation, as_activation
+from steadyrnn.cells.base import State
+from steadyrnn.cells.rnn import RNNStep
+
+from .base import RecurrentLayer
+from .transition import TransitionLike
+
+__all__ = ["RNN"]
+
+
+class RNN(RecurrentLayer):
+    r"""A drop-in for :class:`torch.nn.RNN` whose recurrent weight stays in a chosen set of matrices.
+
+    .. math:: h_t = \varphi(W h_{t-1} + U x_t + b)
+
+    W is computed from its constraint once per forward call; an engine then runs the loop over time. Positional arguments,
+    shapes, return values and parameter names are torch's.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        num_layers: Layers in the stack.
+        nonlinearity: A name (``"tanh" "relu" "leaky_relu" "abs" "identity" "sigmoid" "modrelu"``) or an activation.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        batch_first: Whether batched tensors are (B, T, ...).
+        dropout: Probability between layers.
+        bidirectional: Whether to run both ways.
+        device: Where parameters live.
+        dtype: Their dtype.
+        transition: The set: a name, a constraint, or a mapping ``{"h": ...}``. A constraint is a template.
+        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
+        engine: ``"auto"``, or one by name; see :meth:`explain`.
+        recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
+        proj_size: Refused unless 0.
+
+    Example:
+        >>> rnn = sr.RNN(3, 8, nonlinearity="relu", transition=sr.Spectral(reflectors=2, radius=0.01))
+        >>> output, h_n = rnn(torch.randn(5, 2, 3))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 2, 8]), torch.Size([1, 2, 8]))
+
+    References:
+        Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
+        ICML 2018. https://arxiv.org/abs/1803.09327
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str | Activation = "tanh",
+        bias: bool | Literal["single"] = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        transition: TransitionLike = "free",
+        learn_initial_state: bool = False,
+        engine: str = "auto",
+        recompute: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        self._activation = as_activation(nonlinearity)
+        super().__init__(
+            RNNStep(self._activation), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            device, dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
+            recompute=recompute, proj_size=proj_size,
+        )  # fmt: skip
+
+    @property
+    def nonlinearity(self) -> str:
+        """The activation's name."""
+        return self._activation.name
+
+    @property
+    def activation(self) -> Activation:
+        """The activation itself."""
+        return self._activation
+
+    def extra_repr(self) -> str:
+        """Show the activation too."""
+        return f"{super().extra_repr()}, nonlinearity={self._activation}"
+
+    def _states(self, hx: Tensor | None) -> State | None:
+        return None if hx is None else (hx,)
+
+    def _final(self, states: State) -> Any:
+        return states[0]

@@ -1,0 +1,1 @@
+"""Pure tensor functions: reflections, exponentials, Cayley transforms, projections and norms."""

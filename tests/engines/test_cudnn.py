@@ -1,0 +1,112 @@
+"""The cuDNN engine: what it refuses anywhere, and on a GPU its results against the float64 reference."""
+
+import pytest
+import torch
+
+from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.cudnn import PIECE, CuDNNEngine, mode_of
+from steadyrnn.engines.reference import ReferenceEngine
+from steadyrnn.linalg.operators import DiagonalLowRank
+from tests.support.errors import assert_within_budget, errors
+from tests.support.recurrences import Case, as_dtype, make, results
+
+TAKEN = [name for name, cell in CELLS.items() if mode_of(cell) is not None]
+SMOOTH = [name for name in TAKEN if name != "rnn-relu"]
+CASES = (
+    Case(steps=1, batch=1, hidden=1),
+    Case(steps=7, batch=3, hidden=3, bias_ih=False, bias_hh=False),
+    Case(steps=7, batch=3, hidden=129, reverse=True, bias_hh=False),
+    Case(steps=7, batch=4, lengths=(7, 3, 5, 0)),
+    Case(steps=7, batch=4, lengths=(7, 3, 5, 0), reverse=True),
+    Case(steps=6, batch=3, lengths=(4, 2, 4), reverse=True, bias_ih=False),
+    Case(steps=3, batch=2, lengths=(0, 0)),
+    Case(steps=0, batch=2),
+    Case(steps=784, batch=16, hidden=64),
+)
+
+
+def on_gpu(run: Recurrence) -> Recurrence:
+    """Return the same numbers on the GPU, as fresh leaves."""
+
+    def move(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        return None if tensor is None else tensor.detach().cuda().requires_grad_()
+
+    weight = run.weight_hh
+    return run._replace(
+        input=move(run.input), state=tuple(move(s) for s in run.state), weight_ih=move(run.weight_ih),
+        weight_hh=DiagonalLowRank(*map(move, weight)) if isinstance(weight, DiagonalLowRank) else move(weight),
+        bias_ih=move(run.bias_ih), bias_hh=move(run.bias_hh), theta=move(run.theta),
+    )  # fmt: skip
+
+
+def gpu_results(run: Recurrence) -> dict[str, torch.Tensor]:
+    """Return the engine's results on the GPU, brought back."""
+    return {name: tensor.cpu() for name, tensor in results(CuDNNEngine(), on_gpu(run)).items()}
+
+
+def test_cudnn_takes_tanh_relu_gru_and_lstm_only() -> None:
+    assert set(TAKEN) == {"rnn-tanh", "rnn-relu", "gru-after", "lstm"}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cudnn_refuses_tensors_that_are_not_on_a_gpu(name: str) -> None:
+    refusal = CuDNNEngine().refusal(make(CELLS[name], Case()))
+    assert refusal is not None and "cpu" in refusal
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", SMOOTH)
+def test_cudnn_errs_no_more_than_twice_the_reference_in_float32(name: str, case: Case) -> None:
+    run = make(CELLS[name], case, torch.float32)
+    truth = results(ReferenceEngine(), as_dtype(run, torch.float64))
+    allowance = errors(results(ReferenceEngine(), run), truth)
+    assert_within_budget(gpu_results(run), truth, allowance)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES[:-1], ids=str)
+@pytest.mark.parametrize("name", TAKEN)
+def test_cudnn_agrees_with_the_reference_in_float64(name: str, case: Case) -> None:
+    run = make(CELLS[name], case)
+    truth = results(ReferenceEngine(), run)
+    assert_within_budget(gpu_results(run), truth, dict.fromkeys(truth, 0.0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cudnn_is_fed_in_pieces_where_a_sequence_is_too_long_for_it(reverse: bool) -> None:
+    run = make(CELLS["rnn-tanh"], Case(steps=2 * PIECE + 5, batch=1, inputs=1, hidden=2, reverse=reverse))
+    run = on_gpu(run._replace(weight_hh=0.5 * torch.eye(2, dtype=torch.float64)))
+    with torch.no_grad():
+        whole, _ = CuDNNEngine().run(run)
+        tail = run._replace(input=run.input[-100:] if not reverse else run.input[:100])
+        part, _ = CuDNNEngine().run(tail)
+    # after 60 steps at a contraction of 1/2 the two runs have forgotten where they started
+    kept = slice(60, 100) if not reverse else slice(0, 40)
+    assert torch.allclose(whole[-100:][kept] if not reverse else whole[:100][kept], part[kept], rtol=0, atol=2**-50)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SMOOTH)
+def test_second_derivatives_through_cudnn_come_from_the_reference(name: str) -> None:
+    run = on_gpu(make(CELLS[name], Case(steps=3, batch=2, hidden=2)))
+
+    def output(x: torch.Tensor) -> torch.Tensor:
+        return CuDNNEngine().run(run._replace(input=x))[0]
+
+    assert torch.autograd.gradcheck(output, run.input, nondet_tol=0.0)
+    assert torch.autograd.gradgradcheck(output, run.input)
+
+
+@pytest.mark.gpu
+def test_a_layer_on_a_gpu_runs_cudnn_compiled_and_says_so() -> None:
+    import steadyrnn as sr
+
+    layer = sr.GRU(3, 8, transition="spectral").cuda()
+    x, lengths = torch.randn(5, 4, 3, device="cuda"), torch.tensor([5, 0, 2, 3])
+    expected, _ = layer(x, lengths=lengths)
+    assert "cudnn" in layer.explain()
+    compiled, _ = torch.compile(layer, fullgraph=True, backend="aot_eager")(x, lengths=lengths)
+    assert torch.equal(compiled, expected)

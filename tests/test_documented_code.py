@@ -1,0 +1,64 @@
+"""The Python code in the README and the documentation pages runs, page by page, top to bottom.
+
+A block that is not meant to run has ``<!-- not run: why -->`` on the line above it.
+"""
+
+import doctest
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import steadyrnn
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^(?P<before>[^\n]*)\n\s*```python\n(?P<code>.*?)^\s*```", re.MULTILINE | re.DOTALL)
+PAGES = [
+    page
+    for page in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    if "_build" not in page.parts and "```python" in page.read_text(encoding="utf-8")
+]
+
+
+def blocks(page: Path) -> list[tuple[int, str]]:
+    """Return the blocks of a page that are meant to run, each with the number of its first line."""
+    text = "\n" + page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, match.start("code")), match["code"])
+        for match in BLOCK.finditer(text)
+        if not match["before"].lstrip().startswith("<!-- not run:")
+    ]
+
+
+def run_session(code: str, names: dict[str, Any], where: str, line: int) -> None:
+    """Run a block of ``>>>`` lines and compare what it prints."""
+    test = doctest.DocTestParser().get_doctest(code, names, where, where, line)
+    report: list[str] = []
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    done = doctest.DocTestRunner(optionflags=flags).run(test, out=report.append, clear_globs=False)
+    names.update(test.globs)
+    assert done.failed == 0, "".join(report)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(os.environ, "STEADYRNN_EXAMPLE_FAST", "1")
+    names: dict[str, Any] = {"__name__": "__page__", "torch": torch, "sr": steadyrnn}
+    for line, code in blocks(page):
+        where = f"{page.name}, line {line}"
+        if ">>>" in code:
+            run_session(code, names, where, line)
+        else:
+            exec(compile("\n" * (line - 1) + code, str(page), "exec"), names)
+
+
+def test_a_block_that_fails_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("text\n\n```python\n>>> 1 + 1\n3\n```\n\n<!-- not run: no data -->\n```python\nload()\n```\n")
+    assert blocks(page) == [(4, ">>> 1 + 1\n3\n")]
+    with pytest.raises(AssertionError, match="Expected"):
+        run_session(">>> 1 + 1\n3\n", {}, "page", 4)
