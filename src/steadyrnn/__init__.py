@@ -4,34 +4,102 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import constraints as constraints
-    from .constraints.ball import SpectralBall as SpectralBall
-    from .constraints.slot import cached as cached
-    from .constraints.spectral import Spectral as Spectral
-    from .layers.gru import GRU as GRU
-    from .layers.rnn import RNN as RNN
+    import steadyrnn.constraints
+    import steadyrnn.errors
+    from steadyrnn.activations import Absolute as Absolute
+    from steadyrnn.activations import Activation as Activation
+    from steadyrnn.activations import Identity as Identity
+    from steadyrnn.activations import LeakyReLU as LeakyReLU
+    from steadyrnn.activations import ModReLU as ModReLU
+    from steadyrnn.activations import ReLU as ReLU
+    from steadyrnn.activations import Sigmoid as Sigmoid
+    from steadyrnn.activations import Tanh as Tanh
+    from steadyrnn.constraints.attach import constrain as constrain
+    from steadyrnn.constraints.ball import SpectralBall as SpectralBall
+    from steadyrnn.constraints.base import Constraint as Constraint
+    from steadyrnn.constraints.cayley import CayleyOrthogonal as CayleyOrthogonal
+    from steadyrnn.constraints.cayley_spectral import CayleySpectral as CayleySpectral
+    from steadyrnn.constraints.exponential import ExpOrthogonal as ExpOrthogonal
+    from steadyrnn.constraints.free import Free as Free
+    from steadyrnn.constraints.householder import HouseholderOrthogonal as HouseholderOrthogonal
+    from steadyrnn.constraints.optimizer import attach_projection as attach_projection
+    from steadyrnn.constraints.optimizer import parameter_groups as parameter_groups
+    from steadyrnn.constraints.optimizer import penalty as penalty
+    from steadyrnn.constraints.polar import PolarOrthogonal as PolarOrthogonal
+    from steadyrnn.constraints.slot import cached as cached
+    from steadyrnn.constraints.spectral import Spectral as Spectral
+    from steadyrnn.constraints.stable_lstm import StableLSTM as StableLSTM
+    from steadyrnn.constraints.unitary import FullUnitary as FullUnitary
+    from steadyrnn.constraints.unitary import RestrictedUnitary as RestrictedUnitary
+    from steadyrnn.convert.torch_nn import from_torch as from_torch
+    from steadyrnn.convert.torch_nn import to_torch as to_torch
+    from steadyrnn.layers.cells import GRUCell as GRUCell
+    from steadyrnn.layers.cells import LSTMCell as LSTMCell
+    from steadyrnn.layers.cells import RNNCell as RNNCell
+    from steadyrnn.layers.gru import GRU as GRU
+    from steadyrnn.layers.linear import Linear as Linear
+    from steadyrnn.layers.lstm import LSTM as LSTM
+    from steadyrnn.layers.rnn import RNN as RNN
+    from steadyrnn.models.mlp import MLP as MLP
+    from steadyrnn.models.resnet import ResNet as ResNet
+    from steadyrnn.models.sequence import SequenceModel as SequenceModel
 
 __version__ = "0.1.0"
 
 _PUBLIC: dict[str, str] = {
+    "Absolute": "steadyrnn.activations",
+    "Activation": "steadyrnn.activations",
+    "CayleyOrthogonal": "steadyrnn.constraints.cayley",
+    "CayleySpectral": "steadyrnn.constraints.cayley_spectral",
+    "Constraint": "steadyrnn.constraints.base",
+    "ExpOrthogonal": "steadyrnn.constraints.exponential",
+    "Free": "steadyrnn.constraints.free",
+    "FullUnitary": "steadyrnn.constraints.unitary",
     "GRU": "steadyrnn.layers.gru",
+    "GRUCell": "steadyrnn.layers.cells",
+    "HouseholderOrthogonal": "steadyrnn.constraints.householder",
+    "Identity": "steadyrnn.activations",
+    "LSTM": "steadyrnn.layers.lstm",
+    "LSTMCell": "steadyrnn.layers.cells",
+    "LeakyReLU": "steadyrnn.activations",
+    "Linear": "steadyrnn.layers.linear",
+    "MLP": "steadyrnn.models.mlp",
+    "ModReLU": "steadyrnn.activations",
+    "PolarOrthogonal": "steadyrnn.constraints.polar",
     "RNN": "steadyrnn.layers.rnn",
+    "RNNCell": "steadyrnn.layers.cells",
+    "ReLU": "steadyrnn.activations",
+    "ResNet": "steadyrnn.models.resnet",
+    "RestrictedUnitary": "steadyrnn.constraints.unitary",
+    "SequenceModel": "steadyrnn.models.sequence",
+    "Sigmoid": "steadyrnn.activations",
     "Spectral": "steadyrnn.constraints.spectral",
     "SpectralBall": "steadyrnn.constraints.ball",
+    "StableLSTM": "steadyrnn.constraints.stable_lstm",
+    "Tanh": "steadyrnn.activations",
+    "attach_projection": "steadyrnn.constraints.optimizer",
     "cached": "steadyrnn.constraints.slot",
+    "constrain": "steadyrnn.constraints.attach",
+    "from_torch": "steadyrnn.convert.torch_nn",
+    "parameter_groups": "steadyrnn.constraints.optimizer",
+    "penalty": "steadyrnn.constraints.optimizer",
+    "to_torch": "steadyrnn.convert.torch_nn",
 }
 """Every public name and the file it lives in: nothing is imported before it is used."""
 
-__all__ = [*_PUBLIC, "constraints"]
+_ROOMS = ("constraints", "errors")
+"""Rooms that are public as a whole."""
+
+__all__ = [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "constraints":
-        return import_module("steadyrnn.constraints")
+    if name in _ROOMS:
+        return import_module(f"steadyrnn.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'steadyrnn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

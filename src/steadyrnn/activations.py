@@ -358,8 +358,8 @@ ACTIVATIONS: dict[str, type[Activation]] = {
 }
 
 
-def as_activation(nonlinearity: str | Activation) -> Activation:
-    """Return the activation of this name, or the object itself.
+def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") -> Activation:
+    """Return the activation of this name, or the object itself; ``name`` is the argument's, for the error.
 
     Example:
         >>> as_activation("relu")
@@ -374,10 +374,10 @@ def as_activation(nonlinearity: str | Activation) -> Activation:
         return nonlinearity
     if not isinstance(nonlinearity, str):
         raise ArgumentTypeError(
-            f"`nonlinearity` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}."
+            f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}."
         )
     if nonlinearity not in ACTIVATIONS:
-        raise ArgumentError(f"`nonlinearity` must be one of {', '.join(ACTIVATIONS)}, but is {nonlinearity!r}.")
+        raise ArgumentError(f"`{name}` must be one of {', '.join(ACTIVATIONS)}, but is {nonlinearity!r}.")
     return ACTIVATIONS[nonlinearity]()
 
 

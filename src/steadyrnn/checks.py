@@ -1,17 +1,22 @@
 """Checks of arguments that more than one room needs; each names the argument, what came and what was expected."""
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
 
 __all__ = [
+    "autocasts",
     "carries_transform",
     "check_finite",
     "check_interval",
     "check_matrix",
     "check_positive_int",
     "check_square",
+    "without_autocast",
 ]
 
 
@@ -82,6 +87,29 @@ def check_finite(name: str, tensor: Tensor) -> Tensor:
     if not bool(tensor.isfinite().all()):
         raise NotFiniteError(f"`{name}` holds NaN or infinity; nothing can be said of it or done with it.")
     return tensor
+
+
+def autocasts(device: torch.device) -> bool:
+    """Say whether autocast is on for this device (some, as meta, do not know it).
+
+    Example:
+        >>> autocasts(torch.device("cpu"))
+        False
+    """
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context without autocast: for what must not be cast, also in a backward that is run under it.
+
+    Example:
+        >>> with torch.autocast("cpu", dtype=torch.bfloat16), without_autocast(torch.device("cpu")):
+        ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+        torch.float32
+    """
+    # while a graph is traced, what is off now may be on where its backward is traced
+    on = autocasts(device) or (torch.compiler.is_compiling() and device.type != "meta")
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
 def carries_transform(*tensors: Tensor | None) -> bool:

@@ -31,8 +31,8 @@ class ShapeError(SteadyError, RuntimeError, ValueError):
     """A tensor has the wrong shape (torch raises either builtin, depending on the place)."""
 
 
-class DtypeError(SteadyError, ValueError):
-    """A tensor's dtype does not fit the module's."""
+class DtypeError(SteadyError, RuntimeError, ValueError):
+    """A tensor's dtype does not fit the module's (torch raises either builtin, depending on the place)."""
 
 
 class DeviceError(SteadyError, RuntimeError):

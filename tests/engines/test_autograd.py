@@ -42,7 +42,7 @@ def leaves(run: Recurrence) -> list[Tensor]:
 
 @pytest.fixture
 def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, vectors: True)
+    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
 
 
 @pytest.mark.parametrize("case", [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)], ids=str)

@@ -64,7 +64,7 @@ def _poison() -> Iterator[None]:
 
 @pytest.fixture
 def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, vectors: True)
+    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
 
 
 def reference_errors(run: Recurrence, gradients: bool) -> dict[str, float]:

@@ -106,7 +106,7 @@ def results(engine: Engine, recurrence: Recurrence, *, gradients: bool = True, s
     found = {"output": output, **dict(zip(("h_n", "c_n"), state, strict=False))}
     if gradients:
         generator = torch.Generator().manual_seed(seed)
-        cotangents = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype) for t in found.values()]
+        cotangents = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in found.values()]
         named = {n: t for n, t in zip(names(recurrence), recurrence.tensors, strict=True) if t is not None}
         pairs = [(t, c) for t, c in zip(found.values(), cotangents, strict=True) if t.requires_grad]
         grads = torch.autograd.grad(

@@ -52,6 +52,8 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
         parametrize.register_parametrization(module, name, own)
     finally:
         own._start = None
+    for raw in module.parametrizations[name].parameters(recurse=False):  # type: ignore[union-attr, index]
+        raw.requires_grad_(raw.requires_grad and raw.numel() > 0)  # as in a slot
     return module
 
 
@@ -99,7 +101,7 @@ def _parameter(module: nn.Module, name: str) -> Tensor:
     if name.startswith("weight_hh") and weight.shape[0] != weight.shape[1]:
         # See Note [gates of a GRU]
         raise ShapeError(
-            f"`{name}` has shape {tuple(weight.shape)}: it stacks the weights of several gates, and a constraint on the "
-            "stack constrains no gate. Use `sr.GRU` or `sr.LSTM` with `transition=`, which constrains each gate by itself."
+            f"`{name}` has shape {tuple(weight.shape)}: it stacks the weights of several gates, and a constraint on "
+            "the stack constrains no gate. Use `sr.GRU` or `sr.LSTM` with `transition=`: each gate by itself."
         )
     return weight

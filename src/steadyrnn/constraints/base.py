@@ -6,7 +6,7 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import check_finite, check_matrix
+from steadyrnn.checks import check_finite, check_matrix, without_autocast
 from steadyrnn.errors import ArgumentError, ConstraintError, NotInvertibleError, ShapeError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
@@ -33,7 +33,7 @@ def membership_tolerance(matrix: Tensor) -> float:
         >>> membership_tolerance(torch.zeros(4, 4, dtype=torch.float64)) == 64 * 2**-52
         True
     """
-    return 16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps
+    return float(16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps)
 
 
 class Constraint(nn.Module, ABC):
@@ -44,6 +44,21 @@ class Constraint(nn.Module, ABC):
 
     Args:
         project: Whether a matrix outside the set that is assigned is projected onto it, instead of refused.
+
+    Example:
+        >>> class Symmetric(sr.Constraint):
+        ...     def raw(self, rows, columns):
+        ...         self.fix_shape(rows, columns, square=True)
+        ...         return (torch.randn(rows, columns),)
+        ...     def forward(self, *raw):
+        ...         return (raw[0] + raw[0].mT) / 2
+        ...     def invert(self, matrix):
+        ...         return (matrix.clone(),)
+        ...     def violation(self, matrix):
+        ...         return (matrix - matrix.mT).abs().max()
+        >>> rnn = sr.RNN(3, 4, transition=Symmetric())
+        >>> torch.equal(rnn.weight_hh_l0, rnn.weight_hh_l0.mT)
+        True
     """
 
     kind: Kind = Kind.MAP
@@ -60,7 +75,7 @@ class Constraint(nn.Module, ABC):
 
     def __call__(self, *raw: Tensor) -> Tensor:
         """Evaluate ``forward`` with autocast off: a product in bfloat16 has left the set."""
-        with torch.autocast(raw[0].device.type, enabled=False):
+        with without_autocast(raw[0].device):
             value: Tensor = super().__call__(*raw)
             return value
 
@@ -151,7 +166,5 @@ class Constraint(nn.Module, ABC):
                 "For a rectangular matrix use `Spectral`."
             )
         if square and rows < 1:
-            raise ShapeError(
-                f"{type(self).__name__} needs a matrix with at least one row, but the shape is {(rows, columns)}."
-            )
+            raise ShapeError(f"{type(self).__name__} needs at least one row, but the shape is {(rows, columns)}.")
         self.rows, self.columns = rows, columns

@@ -15,7 +15,7 @@ __all__ = ["CAYLEY", "CayleyOrthogonal"]
 
 
 def _half_tangent(angle: Tensor) -> Tensor:
-    """Return the entry whose Cayley transform turns by an angle; with the sign of ``(I + A)^-1 (I - A)`` it turns back."""
+    """Return the entry whose Cayley transform turns by an angle, up to the sense of the turn."""
     return (angle / 2).tan()
 
 
@@ -28,11 +28,11 @@ class CayleyOrthogonal(Constraint):
 
     .. math:: W = (I + A)^{-1} (I - A), \qquad A = -A^\top
 
-    The two factors commute and :math:`I \pm A` are each other's transposes, so :math:`W^\top W = I`; the determinant is +1.
-    A half turn (eigenvalue -1) would need an infinite A: assigning a matrix that has one is refused. One linear solve,
-    no eigenvalues. Rounding is amplified by :math:`\lVert A \rVert`: a matrix close to a half turn is orthogonal to fewer
-    digits. The raw tensor holds the :math:`N(N-1)/2` entries of A below its diagonal. A fresh matrix turns disjoint
-    planes by angles uniform in :math:`\pm\pi/2`.
+    The two factors commute and :math:`I \pm A` are each other's transposes, so :math:`W^\top W = I`; the determinant
+    is +1. A half turn (eigenvalue -1) would need an infinite A: assigning a matrix that has one is refused. It takes
+    one linear solve and no eigenvalues, but rounding is amplified by :math:`\lVert A \rVert`: a matrix close to a half
+    turn is orthogonal to fewer digits. The raw tensor holds the :math:`N(N-1)/2` entries of A below its diagonal. A
+    fresh matrix turns disjoint planes by angles uniform in :math:`\pm\pi/2`.
 
     Args:
         project: See :class:`Constraint`.

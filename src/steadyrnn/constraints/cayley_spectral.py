@@ -20,9 +20,9 @@ _KINDS = {"exact": Kind.MAP, "lie": Kind.RECENTRED}
 def _away_from_half_turns(matrix: Tensor) -> Tensor:
     r"""Return signs of the columns of an orthogonal matrix, shape (N,), that leave it no eigenvalue -1.
 
-    :math:`I + Q \operatorname{diag}(s) = (\operatorname{diag}(s) + Q) \operatorname{diag}(s)` is singular if and only if
-    there is one. Eliminate column by column in :math:`Q + \operatorname{diag}(s)`, and choose each sign as that of the
-    entry it is added to: every pivot is at least 1, so the matrix is regular.
+    :math:`I + Q \operatorname{diag}(s) = (\operatorname{diag}(s) + Q) \operatorname{diag}(s)` is singular if and only
+    if there is one. Eliminate column by column in :math:`Q + \operatorname{diag}(s)`, and choose each sign as that of
+    the entry it is added to: every pivot is at least 1, so the matrix is regular.
     """
     rest = matrix.double().clone()
     signs = rest.new_ones(rest.shape[0])
@@ -43,11 +43,11 @@ class CayleySpectral(Constraint):
         W = U \operatorname{diag}(\sigma) V^\top, \qquad U = C(A_1) D_1, \quad V = C(A_2) D_2,
         \qquad C(A) = (I + A)^{-1} (I - A)
 
-    with :math:`\sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)`. Both factors are orthogonal, so the
-    entries of the diagonal are the singular values. The sign matrices :math:`D` are fixed when a matrix is assigned: for
-    every orthogonal Q there is one with :math:`QD` free of the eigenvalue -1 that a Cayley transform cannot reach. The
-    raw tensors hold :math:`2 \cdot N(N-1)/2 + N = N^2` numbers. Fresh factors turn disjoint planes by angles uniform in
-    :math:`\pm\pi/2`; fresh singular values are ``center``.
+    with :math:`\sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)`. Both factors are orthogonal, so
+    the entries of the diagonal are the singular values. The sign matrices :math:`D` are fixed when a matrix is
+    assigned, for every orthogonal Q there is one with :math:`QD` free of the eigenvalue -1 that a Cayley transform
+    cannot reach. The raw tensors hold :math:`2 \cdot N(N-1)/2 + N = N^2` numbers. Fresh factors turn disjoint planes by
+    angles uniform in :math:`\pm\pi/2`; fresh singular values are ``center``.
 
     Args:
         center: Middle of the interval.
@@ -69,7 +69,12 @@ class CayleySpectral(Constraint):
     """
 
     def __init__(
-        self, center: float = 1.0, radius: float = 0.1, gradient: str = "exact", *, project: bool = False
+        self,
+        center: float = 1.0,
+        radius: float = 0.1,
+        gradient: str = "exact",
+        *,
+        project: bool = False,
     ) -> None:
         super().__init__(project=project)
         if gradient not in _KINDS:

@@ -56,19 +56,19 @@ class ExpOrthogonal(Constraint):
     .. math:: W = \exp(B) R, \qquad B = -B^\top
 
     The exponential of a skew matrix is orthogonal, since :math:`\exp(B)^\top = \exp(-B)`, and every rotation has one; R
-    is the identity, or flips the last column so that a matrix of determinant -1 can be assigned. Steps do not cross from
-    one determinant to the other. The raw tensor holds the :math:`N(N-1)/2` entries of B below its diagonal. A fresh
-    matrix turns disjoint planes by angles uniform in :math:`\pm\pi` (:math:`\pm\pi/2` for ``"printed"``), so that
+    is the identity, or flips the last column so that a matrix of determinant -1 can be assigned. Steps do not cross
+    from one determinant to the other. The raw tensor holds the :math:`N(N-1)/2` entries of B below its diagonal. A
+    fresh matrix turns disjoint planes by angles uniform in :math:`\pm\pi` (:math:`\pm\pi/2` for ``"printed"``), so that
     :math:`\lVert B \rVert < \pi`: where two angles differ by :math:`2\pi` the derivative of exp is singular.
 
     Args:
         gradient: ``"exact"``: the derivative of exp. ``"lie"``: :math:`W = \exp(B) W_0`; after each step
             :math:`W_0 \leftarrow W` and :math:`B \leftarrow 0`, so that every step is the multiplicative
-            :math:`W \leftarrow \exp(-\eta (GW^\top - WG^\top)) W` of a plain optimizer, always downhill; an adaptive one keeps
-            its moments in the Lie algebra. Needs :func:`steadyrnn.attach_projection`, without which it is ``"exact"``
-            around a fixed point. ``"printed"``: a baseline, the paper's direction :math:`GW^\top - WG^\top` (with the
-            sign that descends) added to B wherever B is; it is the gradient at :math:`B = 0` only, and may point uphill
-            once :math:`\lVert B \rVert > \pi/2`.
+            :math:`W \leftarrow \exp(-\eta (GW^\top - WG^\top)) W` of a plain optimizer, always downhill; an adaptive
+            one keeps its moments in the Lie algebra. Needs :func:`steadyrnn.attach_projection`, without which it is
+            ``"exact"`` around a fixed point. ``"printed"``: a baseline, the paper's direction
+            :math:`GW^\top - WG^\top` (with the sign that descends) added to B wherever B is; it is the gradient at
+            :math:`B = 0` only, and may point uphill once :math:`\lVert B \rVert > \pi/2`.
         project: See :class:`Constraint`.
 
     Example:

@@ -1,4 +1,4 @@
-"""An orthogonal factor: a skew matrix turned into a rotation, times a base that makes every orthogonal matrix reachable."""
+"""An orthogonal factor: a skew matrix turned into a rotation, times a base that lets it reach every orthogonal one."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,9 +15,9 @@ __all__ = ["Factor", "Turn", "no_signs"]
 class Turn(NamedTuple):
     """A way from skew matrices to rotations, all functions of one tensor.
 
-    ``value`` maps a skew matrix to a rotation and ``inverse`` back. ``signs`` chooses, for an orthogonal matrix, signs of
-    its columns, shape (N,), with which ``inverse`` can be asked for it. ``entry`` is the skew entry that turns a plane by
-    an angle; ``reach`` the largest angle of a fresh rotation.
+    ``value`` maps a skew matrix to a rotation and ``inverse`` back. ``signs`` chooses, for an orthogonal matrix,
+    signs of its columns, shape (N,), with which ``inverse`` can be asked for it. ``entry`` is the skew entry that
+    turns a plane by an angle; ``reach`` the largest angle of a fresh rotation.
     """
 
     value: Callable[[Tensor], Tensor]
@@ -42,9 +42,9 @@ class Factor(nn.Module):
 
     .. math:: Q = \operatorname{turn}(A) \operatorname{diag}(s) \qquad\text{or}\qquad Q = \operatorname{turn}(A) \, Q_0
 
-    The signs :math:`s` are chosen when a matrix is assigned, and fixed after. A moving base :math:`Q_0` takes the value of
-    :math:`Q` when it is re-centred, and :math:`A` becomes 0; reading it removes its rounding errors first, so they do not
-    add up over the steps. A fresh factor turns disjoint planes by angles drawn uniformly.
+    The signs :math:`s` are chosen when a matrix is assigned, and fixed after. A moving base :math:`Q_0` takes the
+    value of :math:`Q` when it is re-centred, and :math:`A` becomes 0; reading it removes its rounding errors first,
+    so they do not add up over the steps. A fresh factor turns disjoint planes by angles drawn uniformly.
 
     Args:
         turn: The way from skew matrices to rotations.

@@ -15,7 +15,8 @@ __all__ = ["ForgetGate", "ForgetLimits", "project_forget_gate", "row_sums", "row
 class ForgetLimits(NamedTuple):
     r"""The set of rows.
 
-    .. math:: \lVert w \rVert_1 + B \lVert u \rVert_1 + \sum b \le \text{bound}, \qquad \lVert w \rVert_1 \le \text{radius}
+    .. math::
+        \lVert w \rVert_1 + B \lVert u \rVert_1 + \sum b \le \text{bound}, \qquad \lVert w \rVert_1 \le \text{radius}
     """
 
     bound: float
@@ -66,9 +67,10 @@ def row_sums(rows: Tensor) -> Tensor:
 
 
 def rows_into_ball(rows: Tensor, radius: float) -> Tensor:
-    r"""Return the nearest rows with :math:`\lVert w \rVert_1 \le` ``radius``, shape ``(M, N)``; rows inside are unchanged.
+    r"""Return the nearest rows with :math:`\lVert w \rVert_1 \le` ``radius``, shape ``(M, N)``.
 
-    The bound holds for the numbers returned, in their own dtype: what rounding left outside is scaled down.
+    Rows inside are unchanged. The bound holds for the numbers returned, in their own dtype: what rounding left outside
+    is scaled down.
 
     Example:
         >>> rows_into_ball(torch.tensor([[1.0, 3.0], [0.5, 0.0]]), 1.0)
@@ -86,9 +88,10 @@ def project_forget_gate(rows: ForgetGate, limits: ForgetLimits) -> ForgetGate:
     r"""Return the nearest rows inside the set; rows inside are unchanged.
 
     The nearest point is :math:`w \to \operatorname{soft}(w, \mu + \nu)`, :math:`u \to \operatorname{soft}(u, \mu B)`,
-    every bias :math:`b \to b - \mu`, with multipliers :math:`\mu` of the bound and :math:`\nu` of the ball. If the point for
-    :math:`\nu = 0` is outside the ball, then w is its nearest point in the ball, whose border it reaches, and u and the
-    biases are those for what the bound leaves beside the radius: that needs a smaller :math:`\mu`, so :math:`\nu > 0`.
+    every bias :math:`b \to b - \mu`, with multipliers :math:`\mu` of the bound and :math:`\nu` of the ball. If the
+    point for :math:`\nu = 0` is outside the ball, then w is its nearest point in the ball, whose border it reaches,
+    and u and the biases are those for what the bound leaves beside the radius: that needs a smaller :math:`\mu`, so
+    :math:`\nu > 0`.
     """
     mu = _level(rows, limits.bound, limits.input_bound)
     w = _soft(rows.w, mu)

@@ -43,8 +43,8 @@ def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:
 
     .. math:: \max_i \max(\sigma_i - \text{high}, \text{low} - \sigma_i, 0)
 
-    This is the distance, in spectral norm, to the matrices whose singular values are all inside; infinite where an entry
-    is not finite. With ``low = high = 1`` it is the distance to the orthogonal matrices.
+    This is the distance, in spectral norm, to the matrices whose singular values are all inside; infinite where an
+    entry is not finite. With ``low = high = 1`` it is the distance to the orthogonal matrices.
 
     Example:
         >>> distance_from_interval(torch.diag(torch.tensor([2.0, 1.0])), 1.0, 1.0)

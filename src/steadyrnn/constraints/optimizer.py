@@ -60,9 +60,9 @@ def attach_projection(optimizer: Optimizer, model: nn.Module) -> ProjectionHandl
     """Put the constrained weights of a model back into their sets after every step of an optimizer.
 
     Projections project and re-centred maps move their base point; other constraints need nothing, and a model without
-    any of these is left alone. Before it is moved, a weight is checked: NaN or infinity raises, and names the parameter.
-    Weights constrained later are seen too. ``copy.deepcopy`` of the optimizer, alone or together with the model, attaches
-    the copy to the copied model; an optimizer that comes back from a file must be attached anew.
+    any of these is left alone. Before it is moved, a weight is checked: NaN or infinity raises, and names the
+    parameter. Weights constrained later are seen too. ``copy.deepcopy`` of the optimizer, alone or together with the
+    model, attaches the copy to the copied model; an optimizer that comes back from a file must be attached anew.
 
     Args:
         optimizer: Any torch optimizer over parameters of the model.
@@ -95,8 +95,8 @@ def attach_projection(optimizer: Optimizer, model: nn.Module) -> ProjectionHandl
 def parameter_groups(model: nn.Module, lr: float, transition_lr: float | None = None) -> list[dict[str, Any]]:
     """Return optimizer groups: first the raw tensors of constrained weights, then all other parameters.
 
-    Raw tensors often want another learning rate: a reflector's gradient goes as its inverse length, a singular value's as
-    the width of its interval. Every parameter is in exactly one group, also where it is shared.
+    Raw tensors often want another learning rate: a reflector's gradient goes as its inverse length, a singular
+    value's as the width of its interval. Every parameter is in exactly one group, also where it is shared.
 
     Args:
         model: Any module.
@@ -123,7 +123,8 @@ def parameter_groups(model: nn.Module, lr: float, transition_lr: float | None = 
 def penalty(model: nn.Module) -> Tensor:
     r"""Return what the constraints of a model add to its loss.
 
-    :math:`\sum \lVert \sigma - c \rVert^2` over all ``Spectral(sigma="penalty")``; differentiable, and 0 where there are none.
+    :math:`\sum \lVert \sigma - c \rVert^2` over all ``Spectral(sigma="penalty")``; differentiable, and 0 where there
+    are none.
 
     Args:
         model: Any module.

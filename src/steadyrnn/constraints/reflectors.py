@@ -13,8 +13,9 @@ def unit_reflectors(rows: int, count: int) -> Tensor:
     :math:`\sqrt{N}` would learn :math:`N` times slower under plain steps.
 
     Example:
-        >>> unit_reflectors(3, 2).norm(dim=0)
+        >>> unit_reflectors(3, 2).norm(dim=0).round(decimals=4)
         tensor([1., 1.])
     """
     columns = torch.randn(rows, count).tril()
-    return columns / columns.norm(dim=0, keepdim=True).clamp(min=torch.finfo(columns.dtype).tiny)
+    length: Tensor = columns.norm(dim=0, keepdim=True)
+    return columns / length.clamp(min=torch.finfo(columns.dtype).tiny)

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.checks import without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
@@ -46,8 +47,8 @@ def cached() -> Iterator[None]:
 class Slot(nn.Module):
     """A weight that is kept in a set of matrices.
 
-    Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd made
-    is ever stored, so a slot can be copied after a forward and saved whole.
+    Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd
+    made is ever stored, so a slot can be copied after a forward and saved whole.
 
     Args:
         constraint: The template; the slot takes a copy.
@@ -62,6 +63,8 @@ class Slot(nn.Module):
         torch.Size([3, 3])
     """
 
+    raw0: nn.Parameter
+
     def __init__(
         self,
         constraint: Constraint,
@@ -75,10 +78,12 @@ class Slot(nn.Module):
         raw = self.constraint.raw(rows, columns)
         self.count = len(raw)
         for place, tensor in enumerate(raw):
-            self.register_parameter(f"raw{place}", nn.Parameter(tensor.to(device=device, dtype=dtype or tensor.dtype)))
+            tensor = tensor.to(device=device, dtype=dtype or tensor.dtype)
+            # one that is empty never gets a gradient, for which DistributedDataParallel would wait
+            self.register_parameter(f"raw{place}", nn.Parameter(tensor, requires_grad=tensor.numel() > 0))
         self.constraint.to(device=device, dtype=dtype)
         self._settle()
-        self.register_load_state_dict_post_hook(_refuse_outside)
+        self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
 
     def raws(self) -> tuple[Tensor, ...]:
         """Return the raw tensors, in float32 where they are stored in half precision."""
@@ -97,12 +102,12 @@ class Slot(nn.Module):
         return store[self][1]
 
     def _evaluate(self) -> Tensor:
-        with torch.autocast(self.raw0.device.type, enabled=False):
+        with without_autocast(self.raw0.device):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
 
     def operator(self) -> DiagonalLowRank | None:
         """Return the weight in factored form, or None where it has none that pays."""
-        with torch.autocast(self.raw0.device.type, enabled=False):
+        with without_autocast(self.raw0.device):
             operator = self.constraint.operator(*self.raws())
             return None if operator is None else operator.to(self.raw0.dtype)
 
@@ -132,7 +137,7 @@ class Slot(nn.Module):
             self._set(raw)
 
     def _settle(self) -> None:
-        """Project fresh raw tensors: a member in one dtype is outside the set by that dtype's rounding in a wider one."""
+        """Project fresh raw tensors: a member in one dtype is outside the set by its rounding in a wider one."""
         if self.constraint.kind is Kind.PROJECTION and not self.raw0.is_meta:
             self.after_optimizer_step()
 

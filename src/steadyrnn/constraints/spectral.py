@@ -37,8 +37,9 @@ class Spectral(Constraint):
             every matrix. 0 leaves that side the identity.
         center: Middle of the interval.
         radius: Half its width. With ``center + radius < 1`` every member is a contraction.
-        sigma: How the interval is kept: ``"sigmoid"`` by the map above; ``"clip"`` by clipping the singular values after
-            each step; ``"penalty"`` not at all, with :math:`\lVert\sigma - c\rVert^2` in :func:`steadyrnn.penalty`.
+        sigma: How the interval is kept: ``"sigmoid"`` by the map above; ``"clip"`` by clipping the singular values
+            after each step; ``"penalty"`` not at all, with :math:`\lVert\sigma - c\rVert^2` in
+            :func:`steadyrnn.penalty`.
         project: See :class:`Constraint`.
 
     Example:
@@ -88,19 +89,13 @@ class Spectral(Constraint):
         if self.reflectors is not None:
             m1, m2 = self.reflectors
             if m1 > rows or m2 > columns:
-                raise ArgumentError(
-                    f"`reflectors` must be at most {(rows, columns)} for this shape, but is {self.reflectors}."
-                )
+                raise ArgumentError(f"`reflectors` must be at most {(rows, columns)} here, but is {self.reflectors}.")
         self.sides = min(m1, rows - 1), min(m2, columns - 1)
         self._invertible = self.sides == needed
         self.sign.fill_(1)
         self.register_buffer("left_index", trapezoid_index(rows, self.sides[0]), persistent=False)
         self.register_buffer("right_index", trapezoid_index(columns, self.sides[1]), persistent=False)
-        free = (
-            torch.zeros(min(rows, columns))
-            if self.sigma == "sigmoid"
-            else torch.full((min(rows, columns),), self.center)
-        )
+        free = torch.full((min(rows, columns),), 0.0 if self.sigma == "sigmoid" else self.center)
         return (
             pack(unit_reflectors(rows, self.sides[0]), self.left_index),
             pack(unit_reflectors(columns, self.sides[1]), self.right_index),

@@ -31,10 +31,14 @@ class StableLSTM:
         \lVert W_i \rVert_1, \lVert W_o \rVert_1 \le (1-\bar f)(1-\delta), \quad
         \lVert W_g \rVert_1 \le \tfrac14 (1-\bar f)(1-\delta).
 
-    While :math:`|x_{t,j}| \le B` the first line keeps the forget gate below :math:`\bar f` (since :math:`|h| < 1`), and the
-    rest make one step a contraction of :math:`(h, c)` in the maximum norm, with
-    :math:`\lambda = \bar f + \tfrac14(\lVert W_i\rVert + \lVert W_f\rVert/(1-\bar f) + \lVert W_o\rVert) + \lVert W_g\rVert
-    \le 1 - \delta(1-\bar f)`. The set is convex, and its nearest point comes row by row from soft thresholds.
+    While :math:`|x_{t,j}| \le B` the first inequality keeps the forget gate below :math:`\bar f`, since
+    :math:`|h| < 1`, and the others make one step a contraction of :math:`(h, c)` in the maximum norm, with
+
+    .. math::
+        \lambda = \bar f + \tfrac14 \Bigl( \lVert W_i \rVert_\infty + \frac{\lVert W_f \rVert_\infty}{1-\bar f}
+        + \lVert W_o \rVert_\infty \Bigr) + \lVert W_g \rVert_\infty \le 1 - \delta(1-\bar f).
+
+    The set is convex, and its nearest point comes row by row from soft thresholds.
 
     Not a constraint on one matrix: it cannot be put on a gate or used with :func:`steadyrnn.constrain`.
 
@@ -43,7 +47,8 @@ class StableLSTM:
             decays as :math:`\bar f^t`) and leaves little room for the recurrent weights, which shrink with
             :math:`1-\bar f`. 0.64 leaves both some, and stays possible without any bias, as all from one half up do.
         input_bound: Largest absolute value of an entry of the input; 1 suits data scaled to :math:`\pm 1`.
-        margin: Between 0 and 1: how far from the border of the proposition to stay. A small one gives up little of the set.
+        margin: How far from the border of the proposition to stay, between 0 and 1. A small one gives up little of the
+            set.
 
     Example:
         >>> stable = sr.constraints.StableLSTM()
@@ -129,8 +134,8 @@ class StableLSTM:
         biases = [name for name in ("bias_ih", "bias_hh") if name in new]
         if not biases and self.forget_bound < 0.5:
             raise ArgumentError(
-                f"`forget_bound` must be at least 0.5 for an LSTM without biases, but is {self.forget_bound}: the forget "
-                "gate of zero weights is 0.5. Give the layer biases, or raise the bound."
+                f"`forget_bound` must be at least 0.5 for an LSTM without biases, but is {self.forget_bound}: "
+                "the forget gate of zero weights is 0.5. Give the layer biases, or raise the bound."
             )
         rows = slice(size, 2 * size)
         forget = ForgetGate(new["weight_hh"][rows], new["weight_ih"][rows], tuple(new[name][rows] for name in biases))

@@ -29,16 +29,14 @@ def _half(constraint: Constraint, rows: int, columns: int) -> int:
 
 def _to_complex_form(matrix: Tensor) -> Tensor:
     """Return the nearest matrix of the form ``[[A, -B], [B, A]]``, shape ``(2M, 2M)``."""
-    half = matrix.shape[0] // 2
-    a, b = (matrix[:half, :half] + matrix[half:, half:]) / 2, (matrix[half:, :half] - matrix[:half, half:]) / 2
-    return torch.cat([torch.cat([a, -b], dim=1), torch.cat([b, a], dim=1)])
+    return realify(complexify(matrix))
 
 
 def _violation(matrix: Tensor) -> Tensor:
     """Return the distance to the complex form in Frobenius norm, plus that of its orthogonality in spectral norm."""
-    wide = matrix.double()
+    wide = matrix.detach().double()
     near = _to_complex_form(wide)
-    return torch.linalg.matrix_norm(wide - near) + distance_to_orthogonal(near)
+    return distance_to_orthogonal(near) + (wide - near).square().sum().sqrt()
 
 
 def _project(matrix: Tensor) -> Tensor:
@@ -51,11 +49,11 @@ class RestrictedUnitary(Constraint):
 
     .. math:: W = D_3 R_2 F^{-1} D_2 \Pi R_1 F D_1
 
-    with diagonal phases :math:`D`, complex reflections :math:`R = I - 2vv^* / \lVert v \rVert^2`, the unitary Fourier matrix
-    :math:`F` and a fixed permutation :math:`\Pi`, drawn once and saved with the weights. Every factor is unitary, so W is;
-    as a real matrix of twice the size it is :math:`[[A, -B], [B, A]]`, orthogonal of determinant 1. Seven numbers a
-    complex unit (3M phases, 4M of the reflectors) reach only some unitary matrices, so none can be assigned. Fresh
-    phases are uniform in :math:`\pm\pi`, fresh reflectors random of unit length.
+    with diagonal phases :math:`D`, complex reflections :math:`R = I - 2vv^* / \lVert v \rVert^2`, the unitary Fourier
+    matrix :math:`F` and a fixed permutation :math:`\Pi`, drawn once and saved with the weights. Every factor is
+    unitary, so W is; as a real matrix of twice the size it is :math:`[[A, -B], [B, A]]`, orthogonal of determinant 1.
+    Seven numbers a complex unit (3M phases, 4M of the reflectors) reach only some unitary matrices, so none can be
+    assigned. Fresh phases are uniform in :math:`\pm\pi`, fresh reflectors random of unit length.
 
     Args:
         project: See :class:`Constraint`; without effect, as nothing can be assigned.
@@ -90,7 +88,8 @@ class RestrictedUnitary(Constraint):
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(2M, 2M)``."""
-        return restricted_unitary(*raw, self.permutation)
+        phases, reflectors = raw
+        return restricted_unitary(phases, reflectors, self.permutation)
 
     def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
         """Never called: :meth:`right_inverse` refuses first."""
@@ -110,10 +109,10 @@ class FullUnitary(Constraint):
 
     .. math:: W = \exp(B), \qquad B = \frac{R - R^\top}{2} + i \, \frac{R + R^\top}{2}
 
-    B is skew-Hermitian for every real R of shape ``(M, M)``, which is its raw tensor, and :math:`R = \Re B + \Im B` leads
-    back, so no number is wasted; every unitary matrix has a skew-Hermitian logarithm. As a real matrix of twice the size
-    W is :math:`[[A, -B], [B, A]]`; an orthogonal matrix of another form is outside the set. A fresh R is diagonal with
-    entries uniform in :math:`\pm\pi`: every complex unit turns by its own angle.
+    B is skew-Hermitian for every real R of shape ``(M, M)``, which is its raw tensor, and :math:`R = \Re B + \Im B`
+    leads back, so no number is wasted; every unitary matrix has a skew-Hermitian logarithm. As a real matrix of twice
+    the size W is :math:`[[A, -B], [B, A]]`; an orthogonal matrix of another form is outside the set. A fresh R is
+    diagonal with entries uniform in :math:`\pm\pi`: every complex unit turns by its own angle.
 
     Args:
         project: See :class:`Constraint`.

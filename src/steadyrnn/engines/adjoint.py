@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steadyrnn.checks import without_autocast
+
 from .base import Recurrence
 from .reference import ReferenceEngine
 
@@ -35,7 +37,7 @@ def reference_gradients(
         needs: Which of them need a gradient.
         grads: Gradients of the output and of each final state, None where nothing arrived.
     """
-    with torch.enable_grad():
+    with torch.enable_grad(), without_autocast(recurrence.input.device):
         output, state = ReferenceEngine().run(recurrence)
         pairs = [(o, g) for o, g in zip((output, *state), grads, strict=True) if g is not None and o.requires_grad]
         wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]

@@ -109,7 +109,8 @@ def rebuilt(kept: Kept, tensors: Sequence[Any], sizes: Tensor | None) -> Recurre
     x, weight_ih, *rest = tensors
     state, recurrent = tuple(rest[: kept.states]), rest[kept.states : -3]
     weight = recurrent[0] if kept.factors == 1 else DiagonalLowRank(*recurrent)
-    return Recurrence(cell_from_key(kept.cell), x, state, weight_ih, weight, *rest[-3:], sizes, kept.reverse)
+    bias_ih, bias_hh, theta = rest[-3:]
+    return Recurrence(cell_from_key(kept.cell), x, state, weight_ih, weight, bias_ih, bias_hh, theta, sizes, kept.reverse)
 
 
 def pulled_back(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import State
-from steadyrnn.checks import check_interval
+from steadyrnn.checks import autocasts, check_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, DtypeError, ShapeError
 
 __all__ = ["check_bias", "check_dropout", "check_input", "check_states", "refuse_projection"]
@@ -56,7 +56,7 @@ def check_input(module: torch.nn.Module, data: Tensor, weight: Tensor) -> torch.
         raise DeviceError(
             f"`input` is on {data.device}, but the weights of this {name} are on {weight.device}. Move one of them."
         )
-    if torch.is_autocast_enabled(data.device.type) and weight.dtype != torch.float64 and data.is_floating_point():
+    if autocasts(data.device) and weight.dtype != torch.float64 and data.is_floating_point():
         return torch.get_autocast_dtype(data.device.type)
     if data.dtype != weight.dtype:
         raise DtypeError(
@@ -77,7 +77,6 @@ def check_states(states: State | None, expected: tuple[int, ...], weight: Tensor
             raise ShapeError(f"`{name}` must have shape {expected}, but has {tuple(state.shape)}.")
         if state.device != weight.device:
             raise DeviceError(f"`{name}` is on {state.device}, but the weights are on {weight.device}.")
-        autocast = torch.is_autocast_enabled(state.device.type)
-        if state.dtype != weight.dtype and not (autocast and state.is_floating_point()):
+        if state.dtype != weight.dtype and not (autocasts(state.device) and state.is_floating_point()):
             raise DtypeError(f"`{name}` has dtype {state.dtype}, but the weights have {weight.dtype}.")
     return states

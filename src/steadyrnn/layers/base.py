@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.checks import check_positive_int
+from steadyrnn.checks import check_positive_int, without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
@@ -146,7 +146,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
         if given is not None and not batched:
             given = tuple(state.unsqueeze(1) for state in given)
         opened = opened._replace(data=opened.data.to(dtype))
-        with torch.autocast(opened.data.device.type, enabled=False):
+        with without_autocast(opened.data.device):
             start = self._start(opened, given, dtype)
             output, states = self._run_stack(opened, start)
         finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)

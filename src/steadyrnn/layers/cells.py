@@ -11,6 +11,7 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentTypeError, ShapeError
@@ -62,7 +63,7 @@ class RecurrentStep(RecurrentWeights, ABC):
         if state is None:
             state = tuple(data.new_zeros(rows) for _ in range(self.cell.states))
         state = tuple((s if batched or hx is None else s.unsqueeze(0)).to(dtype) for s in state)
-        with torch.autocast(data.device.type, enabled=False):
+        with without_autocast(data.device):
             run = self._recurrence(data.to(dtype).unsqueeze(0), state, "", None, False, False)
             _, state = ReferenceEngine().run(run)
         return state if batched else tuple(s.squeeze(0) for s in state)

@@ -23,13 +23,13 @@ class Linear(nn.Module):
 
     .. math:: y = x W^\top + b
 
-    With singular values of W in :math:`[\alpha, \beta]`, :math:`\lVert y - y' \rVert \le \beta \lVert x - x' \rVert`, and
-    a gradient on its way back through the layer grows by at most :math:`\beta` too; it shrinks to no less than
-    :math:`\alpha` of its length if W has at least as many columns as rows. The constraint is evaluated once per
-    forward call, outside autocast; the product itself runs under autocast as torch's does.
+    With singular values of W in :math:`[\alpha, \beta]`, :math:`\lVert y - y' \rVert \le \beta \lVert x - x' \rVert`,
+    and a gradient on its way back through the layer grows by at most :math:`\beta` too (W and its transpose have the
+    same singular values); it keeps at least :math:`\alpha` of its length if W has at least as many columns as rows. The
+    constraint is evaluated once per forward call, outside autocast; the product runs under autocast as torch's does.
 
-    A free weight is the parameter ``weight``: torch's state dict loads, and the same seed gives torch's first weights. A
-    constrained one is computed on read and assigned through the constraint's right inverse; its state-dict keys are
+    A free weight is the parameter ``weight``: torch's state dict loads, and the same seed gives torch's first weights.
+    A constrained one is computed on read and assigned through the constraint's right inverse; its state-dict keys are
     ``slot.raw0``, ``slot.raw1``, ... and ``slot.constraint.*`` where the constraint has buffers.
 
     Args:

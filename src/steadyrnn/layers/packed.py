@@ -74,11 +74,11 @@ def check_lengths(lengths: Tensor | Sequence[int], data: Tensor) -> Tensor:
     if tuple(tensor.shape) != (rows,):
         raise ShapeError(f"`lengths` must have shape ({rows},), one entry a row, but has {tuple(tensor.shape)}.")
     inside = ((tensor >= 0) & (tensor <= steps)).all()
-    message = f"`lengths` must lie between 0 and the number of steps, {steps}"
+    message = "`lengths` must lie between 0 and the number of steps"
     if torch.compiler.is_compiling():
-        torch._assert_async(inside, message)
+        torch._assert_async(inside, message)  # a number in the text would tie the graph to it
     elif not bool(inside):
-        raise ArgumentError(f"{message}, but goes from {int(tensor.min())} to {int(tensor.max())}.")
+        raise ArgumentError(f"{message}, {steps}, but goes from {int(tensor.min())} to {int(tensor.max())}.")
     return tensor.to(device=data.device, dtype=torch.int64)
 
 

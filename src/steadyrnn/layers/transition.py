@@ -9,7 +9,7 @@ from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
-from steadyrnn.errors import ArgumentError, ShapeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = ["Transition", "TransitionLike", "by_gate"]
@@ -76,12 +76,23 @@ class Transition(nn.Module):
         """Set every gate from the stacked weight (G * H, H); either all gates take theirs, or none changes."""
         slots = self.slots()
         size = next(iter(slots.values())).constraint.columns
+        if not isinstance(weight, Tensor):
+            raise ArgumentTypeError(f"`weight_hh` must be a tensor, but is of type {type(weight).__name__}.")
         if tuple(weight.shape) != (len(slots) * size, size):
             raise ShapeError(f"`weight_hh` must have shape {(len(slots) * size, size)}, but has {tuple(weight.shape)}.")
-        for slot, part in zip(slots.values(), weight.split(size), strict=True):
-            slot.constraint.right_inverse(part.detach())
-        for slot, part in zip(slots.values(), weight.split(size), strict=True):
-            slot.assign(part)
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        try:
+            for slot, part in zip(slots.values(), weight.split(size), strict=True):
+                slot.assign(part)
+        except Exception:
+            self.restore(kept)
+            raise
+
+    @torch.no_grad()
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        """Put back raw tensors, and what constraints note in buffers beside them."""
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(kept[name])
 
     def reset(self) -> None:
         """Draw every gate afresh."""

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ class RecurrentWeights(nn.Module, ABC):
                 return JOINT[transition]()
             if isinstance(transition, StableLSTM):
                 return transition
-        return by_gate(transition, self.cell.gates, self.cell.candidate)
+        return by_gate(cast(TransitionLike, transition), self.cell.gates, self.cell.candidate)
 
     def _add(
         self,
@@ -108,10 +108,10 @@ class RecurrentWeights(nn.Module, ABC):
     def after_optimizer_step(self) -> None:
         """Put jointly constrained weights back into their set; slots look after themselves."""
         for end, joint in self._joint.items():
-            names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-            weights = [self._parameters.get(name) for name in names]
-            projected = joint.project(*weights)
-            for parameter, value in zip(weights, projected, strict=True):
+            weight_ih, weight_hh = getattr(self, f"weight_ih{end}"), getattr(self, f"weight_hh{end}")
+            biases = [self._parameters.get(f"{name}{end}") for name in ("bias_ih", "bias_hh")]
+            projected = joint.project(weight_ih, weight_hh, *biases)
+            for parameter, value in zip((weight_ih, weight_hh, *biases), projected, strict=True):
                 if parameter is not None and value is not None:
                     parameter.copy_(value)
 
@@ -142,7 +142,8 @@ class RecurrentWeights(nn.Module, ABC):
         weight = transition.operator() if isinstance(transition, Transition) else getattr(self, f"weight_hh{end}")
 
         def optional(name: str) -> Tensor | None:
-            parameter = self._parameters.get(f"{name}{end}")
+            # by attribute: torch's pruning and parametrization move parameters elsewhere and leave one under the name
+            parameter: Tensor | None = getattr(self, f"{name}{end}", None)
             return None if parameter is None else parameter.to(dtype)
 
         return Recurrence(

@@ -1,4 +1,4 @@
-"""The exponential of a skew matrix, with its exact gradient, and the logarithm of a rotation."""
+"""The exponential of skew matrices by rotation angles, its gradient, and its inverse, the logarithm."""
 
 import math
 from typing import Any
@@ -8,168 +8,218 @@ from torch import Tensor
 from torch.autograd import Function
 
 from steadyrnn.checks import carries_transform, check_finite
-from steadyrnn.errors import ConstraintError, ShapeError
+from steadyrnn.errors import ConstraintError, DtypeError, ShapeError
 
 __all__ = ["exp_skew", "log_orthogonal", "skew_part"]
 
 
 def skew_part(matrix: Tensor) -> Tensor:
-    r"""Return :math:`(A - A^H)/2`, the skew (skew-Hermitian, if complex) part; shape ``(n, n)``.
+    r"""Return the skew part of a square matrix, the nearest skew one in the Frobenius norm.
+
+    .. math:: \mathrm{skew}(A) = \tfrac12 (A - A^*)
+
+    The symmetric and the skew matrices are orthogonal complements, and this is the projection onto the latter; it is
+    its own adjoint. Costs :math:`O(n^2)`.
+
+    Args:
+        matrix: :math:`A`, real or complex, shape ``(n, n)``.
+
+    Returns:
+        The skew (complex: skew-Hermitian) part, shape ``(n, n)``.
 
     Example:
-        >>> skew_part(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+        >>> skew_part(torch.tensor([[5.0, 2.0], [0.0, 5.0]]))
         tensor([[ 0.,  1.],
                 [-1.,  0.]])
     """
+    _check("matrix", matrix)
     return (matrix - matrix.mH) / 2
 
 
 def exp_skew(skew: Tensor) -> Tensor:
-    r"""Return the exponential of a skew or skew-Hermitian matrix: a rotation, or a unitary matrix.
+    r"""Return the exponential of a skew matrix, a rotation.
 
-    .. math:: B = V \operatorname{diag}(i\theta) V^H \quad\Rightarrow\quad \exp(B) = V \operatorname{diag}(e^{i\theta}) V^H
+    .. math:: e^B = V e^{i\theta} V^*, \qquad B = V \,\mathrm{diag}(i\theta)\, V^*
 
-    from one eigendecomposition of the Hermitian :math:`iB`. The gradient, in the Frobenius metric on skew matrices, is
+    from the eigenvectors of the Hermitian matrix :math:`iB`; they are orthonormal to rounding whatever the angles, so
+    the result is orthogonal for every :math:`\lVert B \rVert`, with determinant 1 if :math:`B` is real. The gradient,
+    in the Frobenius metric on skew matrices, is
 
-    .. math:: V [\Phi \circ (V^H S V)] V^H, \qquad S = \operatorname{skew}(G W^H), \quad
-        \Phi_{jk} = e^{-i\Delta/2} \operatorname{sinc}(\Delta/2), \quad \Delta = \theta_j - \theta_k
+    .. math::
+        \nabla_B = V \bigl[\Phi \circ (V^* S V)\bigr] V^*, \qquad S = \mathrm{skew}(G W^*), \qquad
+        \Phi_{jk} = e^{-i\Delta_{jk}/2}\, \frac{\sin(\Delta_{jk}/2)}{\Delta_{jk}/2}, \quad
+        \Delta_{jk} = \theta_j - \theta_k
 
-    It divides by no gap between angles, so repeated angles and B = 0 are harmless; differentiating through the
-    eigendecomposition would give NaN there (MATH 3.5, 3.7). Where B is not exactly skew, pass it through
-    :func:`skew_part` first: the gradient is skew.
+    without a division by gaps between angles: repeated ones and :math:`B = 0` are harmless. Where :math:`B` comes from
+    :func:`skew_part`, this is the gradient there too. Costs one Hermitian eigendecomposition,
+    and four complex products for the gradient.
 
     Args:
-        skew: Shape ``(n, n)``, real skew-symmetric or complex skew-Hermitian.
+        skew: :math:`B`, real skew or complex skew-Hermitian (what lies above the diagonal is taken for granted),
+            shape ``(n, n)``, in single or double precision.
+
+    Returns:
+        :math:`e^B`, orthogonal or unitary, shape ``(n, n)``.
 
     Example:
-        >>> exp_skew(torch.zeros(2, 2))
-        tensor([[1., 0.],
-                [0., 1.]])
+        >>> quarter = torch.tensor([[0.0, -torch.pi / 2], [torch.pi / 2, 0.0]])
+        >>> exp_skew(quarter).round().abs()
+        tensor([[0., 1.],
+                [1., 0.]])
 
     References:
-        Lin, Wang. uRNN: An Approach to Bounded Gradients (whose printed gradient is exact at B = 0 only).
+        Lin, Wang. uRNN: An Approach to Bounded Gradients (the gradient there is this one at B = 0).
+        Najfeld, Havel. Derivatives of the matrix exponential and their computation. Adv. Appl. Math. 16, 1995.
     """
-    if skew.dim() != 2 or skew.shape[0] != skew.shape[1]:
-        raise ShapeError(f"`skew` must be a square matrix, but has shape {tuple(skew.shape)}.")
-    if carries_transform(skew):
-        return torch.linalg.matrix_exp(skew)
+    _check("skew", skew)
+    if skew.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        raise DtypeError(
+            f"`skew` must be in single or double precision, but is {skew.dtype}: with fewer digits the result is not "
+            "orthogonal. Compute it in float32 and cast the result."
+        )
+    if carries_transform(skew) or skew.numel() == 0:
+        return torch.matrix_exp(skew)
     return _ExpSkew.apply(skew)[0]  # type: ignore[no-any-return, no-untyped-call]
 
 
+@torch.no_grad()
+def log_orthogonal(matrix: Tensor) -> Tensor:
+    r"""Return the principal logarithm of a rotation or of a unitary matrix.
+
+    .. math:: \log Q = V \,\mathrm{diag}(i\theta)\, V^*, \qquad \theta \in [-\pi, \pi], \qquad e^{\log Q} = Q
+
+    The space is divided by the eigenvectors of :math:`\tfrac12(Q + Q^*)`, at a gap between the cosines of angles, into
+    a part with small angles and one with large ones. On the first the Cayley transform :math:`(I - Q)(I + Q)^{-1}` is
+    skew and its orthonormal eigenvectors are those of :math:`Q`; on the second the same holds for :math:`-Q`,
+    and half a turn is added. An eigenvalue -1 of a real matrix comes in pairs; any real plane of its eigenspace can be
+    turned by :math:`\pi`, and one is chosen. Computed in float64; costs a few eigendecompositions.
+
+    Args:
+        matrix: :math:`Q`, real orthogonal with determinant 1 or complex unitary, shape ``(n, n)``.
+
+    Returns:
+        :math:`\log Q`, skew, of norm at most :math:`\pi`, shape ``(n, n)``.
+
+    Example:
+        >>> log_orthogonal(-torch.eye(2)).abs()
+        tensor([[0.0000, 3.1416],
+                [3.1416, 0.0000]])
+    """
+    check_finite("matrix", _check("matrix", matrix))
+    if matrix.numel() == 0:
+        return matrix.clone()
+    q = _nearest_unitary(matrix.to(torch.complex128 if matrix.is_complex() else torch.float64))
+    small, large = _split_by_angle(q)
+    if large.shape[1] % 2 and not q.is_complex():
+        raise ConstraintError(
+            "`matrix` has determinant -1, but the exponential of a real skew matrix has determinant 1. "
+            "Multiply one of its columns by -1 first."
+        )
+    log = small @ _log_of_small_angles(small.mH @ q @ small) @ small.mH
+    log += large @ _add_half_turn(_log_of_small_angles(-(large.mH @ q @ large))) @ large.mH
+    return skew_part(log).to(matrix.dtype)
+
+
+def _check(name: str, matrix: Tensor) -> Tensor:
+    if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(f"`{name}` must be a square matrix, but has shape {tuple(matrix.shape)}.")
+    if not (matrix.is_floating_point() or matrix.is_complex()):
+        raise DtypeError(f"`{name}` must have a floating dtype, real or complex, but has {matrix.dtype}.")
+    return matrix
+
+
+def _angles(skew: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the angles (n,) and eigenvectors (n, n) of a skew matrix: ``B = V diag(i theta) V^*``."""
+    minus_angles, vectors = torch.linalg.eigh(1j * skew)
+    return -minus_angles, vectors
+
+
 class _ExpSkew(Function):
-    """Value and eigendecomposition; the latter is kept for the backward pass only."""
+    """``exp(B)``; angles and eigenvectors are kept for the backward pass only."""
 
     @staticmethod
     def forward(skew: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        negative, vectors = torch.linalg.eigh(1j * skew)
-        angles = -negative
-        result = (vectors * torch.exp(1j * angles)) @ vectors.mH
-        return (result if skew.is_complex() else result.real.contiguous()), angles, vectors
+        angles, vectors = _angles(skew)
+        turned = (vectors * torch.polar(torch.ones_like(angles), angles)) @ vectors.mH
+        return turned if skew.is_complex() else turned.real.contiguous(), angles, vectors
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(inputs[0], *output)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Tensor:  # type: ignore[override]
-        skew, result, angles, vectors = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted: torch's exponential has one
-            return skew_part(_differentiable_gradient(skew, grad))
-        s = skew_part(grad @ result.mH).to(vectors.dtype)
-        gap = angles.unsqueeze(1) - angles.unsqueeze(0)
-        phi = torch.exp(-0.5j * gap) * torch.sinc(gap / (2 * math.pi))
-        full = vectors @ (phi * (vectors.mH @ s @ vectors)) @ vectors.mH
-        return full if skew.is_complex() else full.real
+    def backward(ctx: Any, g: Tensor | None, *_: None) -> Tensor | None:
+        if g is None:
+            return None
+        skew, value, angles, vectors = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted: eigenvectors have none where angles coincide
+            return skew_part(torch.autograd.grad(torch.matrix_exp(skew), skew, g, create_graph=True)[0])
+        half = (angles.unsqueeze(1) - angles) / 2  # Delta / 2, (n, n)
+        weight = torch.polar(torch.sinc(half / math.pi), -half)
+        inside = vectors.mH @ skew_part(g @ value.mH).to(vectors.dtype) @ vectors
+        grad = vectors @ (weight * inside) @ vectors.mH
+        return skew_part(grad if skew.is_complex() else grad.real)
 
 
-def _differentiable_gradient(skew: Tensor, grad: Tensor) -> Tensor:
-    """Return the gradient of the exponential as a block of a larger one, which autograd differentiates further."""
-    size, adjoint = skew.shape[0], skew.mH
-    upper = torch.cat([adjoint, grad], dim=1)
-    lower = torch.cat([torch.zeros_like(skew), adjoint], dim=1)
-    return torch.linalg.matrix_exp(torch.cat([upper, lower]))[:size, size:]
+def _nearest_unitary(matrix: Tensor) -> Tensor:
+    """Return the polar factor, so that the digits beyond the caller's dtype are right; refuse what is far from it."""
+    left, sigma, right = torch.linalg.svd(matrix)
+    distance = float((sigma - 1).abs().max())
+    if distance > 0.1:
+        raise ConstraintError(
+            f"`matrix` must be orthogonal or unitary, but a singular value is {distance:.3g} away from 1."
+        )
+    factor: Tensor = left @ right
+    return factor
 
 
-def log_orthogonal(matrix: Tensor) -> Tensor:
-    r"""Return the principal logarithm of a rotation (real skew) or a unitary matrix (skew-Hermitian).
+def _split_by_angle(q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return orthonormal bases of two invariant subspaces: of angles below and above about 90 degrees."""
+    cosines, vectors = torch.linalg.eigh((q + q.mH) / 2)
+    inner = cosines.clamp(-0.5, 0.5)
+    edges = torch.cat([inner.new_tensor([-0.5]), inner, inner.new_tensor([0.5])])
+    cut = int(edges.diff().argmax())  # at the widest gap between cosines, both bases are best determined
+    return vectors[:, cut:], vectors[:, :cut]
 
-    .. math:: Q = V \operatorname{diag}(e^{i\theta}) V^H \quad\Rightarrow\quad V \operatorname{diag}(i\theta) V^H,
-        \qquad |\theta| \le \pi
 
-    The Cayley transform of :math:`e^{-i\alpha} Q`, with :math:`\alpha` in the largest gap between the angles, is Hermitian with
-    eigenvalues monotone in the angle, so that its eigenvectors are orthonormal even for repeated angles. In the real
-    case each conjugate pair becomes a plane with a real basis, and the eigenvalues -1, of which a rotation has an even number,
-    are paired in any such basis.
+def _log_of_small_angles(q: Tensor) -> Tensor:
+    identity = torch.eye(len(q), dtype=q.dtype, device=q.device)
+    tangents, vectors = _angles(skew_part(torch.linalg.solve(identity + q, q - identity)))
+    return _from_angles(2 * tangents.atan(), vectors, real=not q.is_complex())
 
-    Args:
-        matrix: Orthogonal with determinant 1, or unitary; shape ``(n, n)``.
 
-    Example:
-        >>> log_orthogonal(torch.tensor([[0.0, -1.0], [1.0, 0.0]])).round(decimals=4)
-        tensor([[ 0.0000, -1.5708],
-                [ 1.5708,  0.0000]])
+def _from_angles(angles: Tensor, vectors: Tensor, real: bool) -> Tensor:
+    skew: Tensor = (vectors * (1j * angles)) @ vectors.mH
+    return skew.real if real else skew
+
+
+def _add_half_turn(skew: Tensor) -> Tensor:
+    """Return ``L`` with ``exp(L) = -exp(skew)`` and angles up to 180 degrees.
+
+    Every angle moves by 180 degrees towards the other side. The two eigenvectors of a pair of angles that are small
+    against the others are determined up to mixing only, and then what they span is treated by itself, in a real basis.
     """
-    if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ShapeError(f"`matrix` must be square, but has shape {tuple(matrix.shape)}.")
-    check_finite("matrix", torch.view_as_real(matrix) if matrix.is_complex() else matrix)
-    if matrix.numel() == 0:
-        return matrix.clone()
-    wide = matrix.detach().to(torch.complex128)
-    angles, vectors = _eigen(wide)
-    if matrix.is_complex():
-        return skew_part((vectors * (1j * angles)) @ vectors.mH).to(matrix.dtype)
-    if float(torch.linalg.det(wide.real)) < 0:
-        raise ConstraintError("`matrix` has determinant -1, so it has no real logarithm; reflect one column first.")
-    return _real_log(wide.real, angles, vectors).to(matrix.dtype)
+    if len(skew) == 0:
+        return skew
+    angles, vectors = _angles(skew)
+    turned = torch.where(angles >= 0, angles - math.pi, angles + math.pi)
+    if skew.is_complex():
+        return _from_angles(turned, vectors, real=False)
+    largest = float(angles.abs().max())
+    if largest <= torch.finfo(skew.dtype).eps * len(skew):
+        quarter = skew.new_tensor([[0.0, -1.0], [1.0, 0.0]])
+        return math.pi * torch.kron(torch.eye(len(skew) // 2, dtype=skew.dtype, device=skew.device), quarter)
+    order = angles.abs().argsort()
+    count = int((angles.abs() < 1e-7 * largest).sum())
+    mixed, clear = order.tensor_split([count + count % 2])  # both of a pair, always
+    basis = _real_basis(vectors[:, mixed])
+    result = _from_angles(turned[clear], vectors[:, clear], real=True)
+    return result + basis @ _add_half_turn(basis.mT @ skew @ basis) @ basis.mT
 
 
-def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return angles and orthonormal eigenvectors of a unitary matrix."""
-    around = torch.linalg.eigvals(matrix).angle().sort().values
-    gaps = torch.cat([around[1:], around[:1] + 2 * math.pi]) - around
-    widest = gaps.argmax()
-    turn = torch.exp(1j * (math.pi - (around[widest] + gaps[widest] / 2)))
-    eye = torch.eye(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
-    turned = turn * matrix
-    hermitian = 1j * torch.linalg.solve(eye + turned, eye - turned)
-    vectors = torch.linalg.eigh((hermitian + hermitian.mH) / 2).eigenvectors
-    return (vectors.mH @ matrix @ vectors).diagonal().angle(), vectors
-
-
-def _real_log(matrix: Tensor, angles: Tensor, vectors: Tensor) -> Tensor:
-    """Return the real logarithm from planes: one a conjugate pair, and pairs within the eigenvalues near -1."""
-    near = angles.abs() > math.pi - 1e-6  # the two of a pair cannot be told apart here; as a plane they need not be
-    proper = (angles > 1e-12) & ~near
-    planes = [math.sqrt(2) * torch.stack([v.real, -v.imag], dim=1) for v in vectors[:, proper].unbind(1)]
-    turns = list(angles[proper])
-    if near.any():
-        projector = (vectors[:, near] @ vectors[:, near].mH).real
-        basis = torch.linalg.eigh(projector).eigenvectors[:, -int(near.sum()) :]
-        small = -(basis.mT @ matrix @ basis)  # close to the identity
-        rates, inner = torch.linalg.eigh(1j * skew_part(small))
-        order = rates.argsort(descending=True)[: basis.shape[1] // 2]
-        for place in order:
-            plane = _plane(basis, inner[:, place], planes[-(len(planes) - int(proper.sum())) :] if len(planes) > int(proper.sum()) else [])
-            planes.append(plane)
-            turned = plane.mT @ matrix @ plane
-            turns.append(torch.atan2(turned[1, 0] - turned[0, 1], turned[0, 0] + turned[1, 1]))
-    result = torch.zeros_like(matrix)
-    for plane, turn in zip(planes, turns, strict=True):
-        a, b = plane.unbind(1)
-        result += turn * (torch.outer(b, a) - torch.outer(a, b))
-    return skew_part(result)
-
-
-def _plane(basis: Tensor, vector: Tensor, taken: list[Tensor]) -> Tensor:
-    """Return an orthonormal real basis (n, 2) of a plane near ``vector``'s, perpendicular to those already taken."""
-    used = torch.cat(taken, dim=1) if taken else basis[:, :0]
-    candidates = torch.cat([used, basis @ vector.real.unsqueeze(1), basis @ vector.imag.unsqueeze(1), basis], dim=1)
-    kept: list[Tensor] = list(used.unbind(1))
-    for column in candidates[:, used.shape[1] :].unbind(1):
-        for _ in range(2):  # twice is enough for orthogonality to rounding
-            for other in kept:
-                column = column - other.dot(column) * other
-        if column.norm() > 1e-3 and len(kept) < used.shape[1] + 2:
-            kept.append(column / column.norm())
-    return torch.stack(kept[used.shape[1] :], dim=1)
+def _real_basis(vectors: Tensor) -> Tensor:
+    """Return real orthonormal columns with the span of these, which must hold the conjugate of each of its vectors."""
+    columns: Tensor = torch.linalg.eigh((vectors @ vectors.mH).real)[1]
+    return columns[:, len(vectors) - vectors.shape[1] :]

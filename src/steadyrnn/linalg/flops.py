@@ -114,8 +114,8 @@ def wy_flops(rows: int, left: int, right: int) -> int:
         >>> wy_flops(512, 16, 16), dense_flops(512)
         (66048, 524288)
     """
-    _sizes(rows, left), _sizes(rows, right)
-    return 4 * rows * (left + right) + left**2 + right**2
+    m1, m2 = len(_sizes(rows, left)), len(_sizes(rows, right))
+    return 4 * rows * (m1 + m2) + m1**2 + m2**2
 
 
 def dense_flops(rows: int) -> int:

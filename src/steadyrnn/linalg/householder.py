@@ -218,7 +218,8 @@ class _Reflect(Function):
     @staticmethod
     def forward(columns: Tensor, x: Tensor | None, transpose: bool) -> tuple[Tensor, ...]:
         form = _compact_form(columns)
-        return *_sweep(form, x, transpose, in_place=True), *form
+        # torch 2.11's compiler loses the gradient through an update in place
+        return *_sweep(form, x, transpose, in_place=not torch.compiler.is_compiling()), *form
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -1,154 +1,218 @@
-"""Projections onto sets of matrices: polar factor, clipped singular values, rows in an l1 ball."""
+"""Projections onto sets of matrices: orthogonal ones, bounded singular values, rows of bounded 1-norm."""
 
 import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_finite, check_matrix
+from steadyrnn.errors import ArgumentError, ShapeError
 
 __all__ = ["clip_singular_values", "polar_factor", "project_forget_rows", "project_rows_l1"]
 
 
-def _svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the thin SVD in float64, whatever the dtype: its own rounding must not show in the result."""
-    check_finite("matrix", check_matrix("matrix", matrix))
-    return torch.linalg.svd(matrix.detach().double(), full_matrices=False)
-
-
+@torch.no_grad()
 def polar_factor(matrix: Tensor) -> Tensor:
-    r"""Return the nearest matrix with orthonormal columns (rows, if it is wide) in the Frobenius norm.
+    r"""Return the nearest matrix with orthonormal columns, or rows if there are fewer of them.
 
-    .. math:: W = P \Sigma Q^\top \;\mapsto\; P Q^\top
+    .. math:: W = U \Sigma V^\top \;\mapsto\; U V^\top
 
-    It maximises :math:`\langle W, X \rangle` over such X, since no singular value of X exceeds 1. Unique where W has
-    full rank. Costs one SVD; not differentiable.
+    :math:`\lVert W - X \rVert_F^2` is smallest where :math:`\langle W, X \rangle` is largest, and that is at most the
+    sum of the singular values of :math:`W`, reached at :math:`U V^\top`. Close to the set the iteration
+    :math:`X \leftarrow X (3I - X^\top X) / 2`, which moves the singular values to 1 and leaves the
+    vectors alone, takes the place of the SVD and is many times cheaper. Computed in float64.
 
     Args:
-        matrix: Shape ``(M, N)``.
+        matrix: :math:`W`, shape ``(M, N)``. If its rank is not full, the nearest matrix is one of many.
+
+    Returns:
+        The polar factor, shape ``(M, N)``.
 
     Example:
-        >>> polar_factor(torch.diag(torch.tensor([2.0, -0.5])))
+        >>> polar_factor(torch.tensor([[2.0, 0.0], [0.0, -0.5]]))
         tensor([[ 1.,  0.],
                 [ 0., -1.]])
 
     References:
-        Emami et al. Input-Output Equivalence of Unitary and Contractive RNNs (their projection to the unitary set).
+        Higham. Functions of Matrices, chapter 8. SIAM 2008.
     """
-    left, _, right = _svd(matrix)
+    wide = _checked("matrix", matrix)
+    if matrix.shape[0] < matrix.shape[1]:
+        return polar_factor(matrix.mT).mT.contiguous()
+    identity = torch.eye(matrix.shape[1], dtype=wide.dtype, device=wide.device)
+    for _ in range(8):  # the distance is squared each time: from 1/2 to rounding in six steps
+        excess = wide.mT @ wide - identity
+        distance = float(excess.norm())
+        if distance <= torch.finfo(wide.dtype).eps * len(wide):
+            return wide.to(matrix.dtype)
+        if distance > 0.5:
+            break
+        wide = wide - wide @ excess / 2
+    left, _, right = _svd(wide)
     return (left @ right).to(matrix.dtype)
 
 
+@torch.no_grad()
 def clip_singular_values(matrix: Tensor, low: float, high: float) -> Tensor:
-    r"""Return the nearest matrix (Frobenius norm) with every singular value in ``[low, high]``.
+    r"""Return the nearest matrix with singular values in an interval.
 
-    .. math:: P \Sigma Q^\top \;\mapsto\; P \operatorname{clip}(\Sigma) Q^\top
+    .. math:: U \,\mathrm{diag}(\sigma)\, V^\top \;\mapsto\; U \,\mathrm{diag}(\mathrm{clip}(\sigma, a, b))\, V^\top
 
-    Computed in float64. Rounding the entries to the matrix's dtype moves a singular value by at most
-    :math:`u \lVert W \rVert_F`; clipping is done that much inside the interval, so that the result is a member as stored and
-    a second call returns it unchanged. A member comes back as it is. For ``low = 0`` the set is convex and the projection
-    non-expansive (MATH 4.7). Costs one SVD; not differentiable.
+    No matrix is closer than by the distance of its singular values (Mirsky), and this one is that close. For
+    :math:`a = 0` the set is convex, hence the projection non-expansive. Rounding the entries moves a singular value by
+    up to :math:`u \lVert W \rVert_F`, which would leave the set: the interval is narrowed by that much, so that
+    what is returned lies inside, and a member comes back as it is. Computed in float64, one SVD.
 
     Args:
-        matrix: Shape ``(M, N)``.
-        low: Smallest singular value allowed.
-        high: Largest singular value allowed.
+        matrix: :math:`W`, shape ``(M, N)``.
+        low: :math:`a \ge 0`.
+        high: :math:`b \ge a`.
+
+    Returns:
+        The projection, shape ``(M, N)``.
 
     Example:
-        >>> clip_singular_values(torch.diag(torch.tensor([2.0, 0.5])), 0.0, 1.0).diag().round(decimals=4)
-        tensor([1.0000, 0.5000])
+        >>> clip_singular_values(torch.tensor([[3.0, 0.0], [0.0, 0.5]]), 0.0, 1.0).round(decimals=5)
+        tensor([[1.0000, 0.0000],
+                [0.0000, 0.5000]])
 
     References:
-        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent (projection of a stable RNN).
+        Miller, Hardt. Stable Recurrent Models. ICLR 2019. https://arxiv.org/abs/1805.10369
     """
+    if not 0 <= low <= high:
+        raise ArgumentError(f"`low` and `high` must satisfy 0 <= low <= high, but are {low} and {high}.")
+    wide = _checked("matrix", matrix)
     if matrix.numel() == 0:
-        return matrix
-    left, sigma, right = _svd(matrix)
-    if float(sigma.max()) <= high and float(sigma.min()) >= low:
-        return matrix
-    clipped = sigma.clamp(low, high)
-    slack = torch.finfo(matrix.dtype).eps * float(clipped.norm()) if low < high else 0.0
-    slack = min(slack, (high - low) / 2)
-    clipped = torch.where(sigma > high, high - slack, torch.where(sigma < low, low + slack, sigma))
-    return ((left * clipped) @ right).to(matrix.dtype)
+        return matrix.clone()
+    left, sigma, right = _svd(wide)
+    if low <= float(sigma[-1]) and float(sigma[0]) <= high:
+        return matrix.clone()
+    margin = _margin(matrix) * float(sigma.clamp(low, high).norm())
+    middle = (low + high) / 2
+    inner_low = min(low + margin, middle) if low > 0 else 0.0
+    return ((left * sigma.clamp(inner_low, max(high - margin, middle))) @ right).to(matrix.dtype)
 
 
+@torch.no_grad()
 def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
-    r"""Project each row onto the l1 ball :math:`\lVert w \rVert_1 \le r`.
+    r"""Return the nearest matrix whose rows have a bounded 1-norm.
 
-    .. math:: w \mapsto \operatorname{sign}(w) \max(|w| - \mu, 0)
+    .. math:: w \;\mapsto\; \mathrm{sign}(w) \circ \max(|w| - \mu, 0), \qquad \lVert w \rVert_1 = r
 
-    with :math:`\mu \ge 0` the level at which the norm is r, found from the sorted absolute values: the Euclidean
-    projection, by its optimality conditions. Rows inside come back unchanged. Costs a sort a row.
+    The level :math:`\mu` is the largest of :math:`(\sum_{i \le k} |w|_{(i)} - r) / k` over :math:`k`, with the entries
+    sorted from the largest down: subtracting more than that would leave slack, less would not reach the ball. A row
+    inside comes back as it is. Computed in float64, inside by the rounding of the result; costs one sort a row.
 
     Args:
         rows: Shape ``(M, N)``.
-        radius: The radius, a number or one a row, shape ``(M,)``.
+        radius: :math:`r \ge 0`, a number or one for each row, shape ``(M,)``.
+
+    Returns:
+        The projected rows, shape ``(M, N)``.
 
     Example:
-        >>> project_rows_l1(torch.tensor([[3.0, 1.0], [0.25, 0.25]]), 1.0)
-        tensor([[1.0000, 0.0000],
-                [0.2500, 0.2500]])
+        >>> project_rows_l1(torch.tensor([[3.0, 2.0, 0.5], [0.1, 0.2, 0.3]]), 2.0).round(decimals=5)
+        tensor([[1.5000, 0.5000, 0.0000],
+                [0.1000, 0.2000, 0.3000]])
 
     References:
-        Duchi, Shalev-Shwartz, Singer, Chandra. Efficient Projections onto the l1-Ball. ICML 2008.
+        Duchi, Shalev-Shwartz, Singer, Chandra. Efficient projections onto the l1-ball for learning in high dimensions.
+        ICML 2008. https://doi.org/10.1145/1390156.1390191
     """
-    check_finite("rows", check_matrix("rows", rows))
-    size = rows.abs().double()
-    limit = torch.as_tensor(radius, dtype=torch.float64, device=rows.device).expand(rows.shape[0])
-    inside = size.sum(1) <= limit
-    sorted_size = size.sort(dim=1, descending=True).values
-    count = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.float64)
-    levels = (sorted_size.cumsum(1) - limit.unsqueeze(1)) / count  # (M, N)
-    active = (sorted_size > levels).sum(1, keepdim=True).clamp(min=1)
-    level = levels.gather(1, active - 1).clamp(min=0)
-    shrunk = (size - level).clamp(min=0) * rows.sign()
-    return torch.where(inside.unsqueeze(1), rows, shrunk.to(rows.dtype))
+    wide = _checked("rows", rows)
+    if rows.numel() == 0:
+        return rows.clone()
+    bound = torch.as_tensor(radius, dtype=wide.dtype, device=wide.device).reshape(-1, 1)
+    if len(bound) not in (1, len(rows)):
+        raise ShapeError(
+            f"`radius` must be a number or one for each of the {len(rows)} rows, but has {len(bound)} entries."
+        )
+    if not bool((bound >= 0).all()):
+        raise ArgumentError("`radius` must not be negative nor NaN: no row has a negative norm.")
+    size = wide.abs()
+    steps = torch.arange(1, rows.shape[1] + 1, dtype=wide.dtype, device=wide.device)
+    sums = size.sort(dim=1, descending=True).values.cumsum(dim=1)
+    level = ((sums - bound * (1 - _margin(rows))) / steps).amax(dim=1, keepdim=True)
+    shrunk = _shrink(wide, level).to(rows.dtype)
+    return torch.where(size.sum(dim=1, keepdim=True) <= bound, rows, shrunk)
 
 
+@torch.no_grad()
 def project_forget_rows(
-    w: Tensor, u: Tensor, b: Tensor, bound: float, input_bound: float, steps: int = 100
+    w: Tensor, u: Tensor, b: Tensor, bound: float, input_bound: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Project each row (w, u, b) of a forget gate onto :math:`\lVert w \rVert_1 + B_x \lVert u \rVert_1 + b \le \beta`.
+    r"""Return the nearest forget gate whose activation stays below a bound.
 
-    .. math:: w \mapsto \operatorname{soft}(w, \mu), \quad u \mapsto \operatorname{soft}(u, \mu B_x), \quad b \mapsto b - \mu
+    .. math:: \lVert w \rVert_1 + B_x \lVert u \rVert_1 + b \le c \quad\text{for each row } (w, u, b)
 
-    with :math:`\mu \ge 0` by bisection: the conditions of optimality of the Euclidean projection (MATH 7.1). The left
-    side falls strictly in :math:`\mu`, so the level is unique. Rows inside come back unchanged.
+    bounds the gate's argument for every state in the unit cube and every input of entries up to :math:`B_x`.
+    Stationarity of the distance gives, with one :math:`\mu \ge 0` a row,
+
+    .. math::
+        w \leftarrow \mathrm{soft}(w, \mu), \qquad u \leftarrow \mathrm{soft}(u, \mu B_x), \qquad b \leftarrow b - \mu
+
+    The left side above falls at least as fast as :math:`\mu` grows, so bisection finds the level. Rows inside come back
+    as they are. Computed in float64, inside by the rounding of the result; costs 80 passes over the rows.
 
     Args:
-        w: Recurrent rows, shape ``(H, H)``.
-        u: Input rows, shape ``(H, D)``.
-        b: Bias, shape ``(H,)``.
-        bound: :math:`\beta`.
-        input_bound: :math:`B_x`, a bound on every entry of the input.
-        steps: Bisection steps.
+        w: Recurrent weight of the gate, shape ``(H, H)``.
+        u: Input weight of the gate, shape ``(H, D)``.
+        b: Bias of the gate, shape ``(H,)``.
+        bound: :math:`c`, the logit of the largest activation allowed.
+        input_bound: :math:`B_x \ge 0`, a bound on the entries of the input.
+
+    Returns:
+        The projected ``w``, ``u`` and ``b``.
 
     Example:
-        >>> w, u, b = project_forget_rows(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([1.0]), 1.0, 1.0)
-        >>> w.item(), b.item()
+        >>> w, u, b = project_forget_rows(torch.ones(1, 1), torch.zeros(1, 1), torch.ones(1), 1.0, 1.0)
+        >>> round(w.item(), 5), round(b.item(), 5)
         (0.5, 0.5)
 
     References:
-        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent (Proposition 5).
+        Miller, Hardt. Stable Recurrent Models. ICLR 2019, Proposition 5. https://arxiv.org/abs/1805.10369
     """
-    wide = [check_finite(name, t).double() for name, t in (("w", w), ("u", u), ("b", b))]
+    if not (len(w) == len(u) == len(b)) or b.dim() != 1:
+        raise ShapeError(
+            "`w`, `u` and `b` must have one row for each unit, "
+            f"but have shapes {tuple(w.shape)}, {tuple(u.shape)} and {tuple(b.shape)}."
+        )
+    if not input_bound >= 0:
+        raise ArgumentError(f"`input_bound` must not be negative nor NaN, but is {input_bound}.")
+    rows, inputs, bias = _checked("w", w), _checked("u", u), check_finite("b", b).double().unsqueeze(1)
+    slack = _margin(w)
 
-    def soft(x: Tensor, level: Tensor) -> Tensor:
-        return x.sign() * (x.abs() - level.unsqueeze(1)).clamp(min=0)
+    def excess(level: Tensor, slack: float) -> Tensor:
+        norms = _norms(_shrink(rows, level)) + input_bound * _norms(_shrink(inputs, level * input_bound))
+        return (1 + slack) * norms + (bias - level) + slack * (bias - level).abs() - bound
 
-    def side(level: Tensor) -> Tensor:
-        return soft(wide[0], level).abs().sum(1) + input_bound * soft(wide[1], level * input_bound).abs().sum(1) + wide[2] - level
-
-    low = torch.zeros_like(wide[2])
-    inside = side(low) <= bound
-    high = (side(low) - bound).clamp(min=0)  # the bias alone falls by the level, so this is enough
-    for _ in range(steps):
+    low, high = torch.zeros_like(bias), 2 * excess(torch.zeros_like(bias), slack).clamp(min=0)
+    for _ in range(80):
         middle = (low + high) / 2
-        above = side(middle) > bound
-        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-    new_w, new_u, new_b = soft(wide[0], high), soft(wide[1], high * input_bound), wide[2] - high
-    keep = inside.unsqueeze(1)
-    return (
-        torch.where(keep, w, new_w.to(w.dtype)),
-        torch.where(keep, u, new_u.to(u.dtype)),
-        torch.where(inside, b, new_b.to(b.dtype)),
-    )
+        outside = excess(middle, slack) > 0
+        low, high = torch.where(outside, middle, low), torch.where(outside, high, middle)
+    inside = excess(torch.zeros_like(bias), 0.0) <= 0
+    new = _shrink(rows, high), _shrink(inputs, high * input_bound), bias - high
+    old = w, u, b.unsqueeze(1)
+    new_w, new_u, new_b = (torch.where(inside, o, n.to(o.dtype)) for o, n in zip(old, new, strict=True))
+    return new_w, new_u, new_b.squeeze(1)
+
+
+def _checked(name: str, matrix: Tensor) -> Tensor:
+    return check_finite(name, check_matrix(name, matrix)).double()
+
+
+def _svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    left, sigma, right = torch.linalg.svd(matrix, full_matrices=False)
+    return left, sigma, right
+
+
+def _margin(matrix: Tensor) -> float:
+    """Return what a result must be inside by, relative: its rounding to the dtype, and that of its computation."""
+    return torch.finfo(matrix.dtype).eps + 4 * max(matrix.shape) * torch.finfo(torch.float64).eps
+
+
+def _shrink(x: Tensor, level: Tensor) -> Tensor:
+    return x.sign() * (x.abs() - level).clamp(min=0)
+
+
+def _norms(rows: Tensor) -> Tensor:
+    return rows.abs().sum(dim=1, keepdim=True)

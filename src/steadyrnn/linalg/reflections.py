@@ -120,7 +120,7 @@ def hgrad_from_output(h_out: Tensor, u: Tensor, g: Tensor) -> Tensor:
 
     Example:
         >>> hgrad_from_output(torch.tensor([-3.0, 4.0]), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
-        tensor([-0., -6.])
+        tensor([ 0., -6.])
     """
     unit = _unit(u)
     out, g = _split(h_out, u)[1], _split(g, u)[1]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell
+from steadyrnn.checks import without_autocast
 
 from ..call import Call, Forward, Gradients, Kernel
 from .families import family_of
@@ -19,7 +20,7 @@ class CPUKernel(Kernel):
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the loop."""
-        with flushed_denormals():
+        with flushed_denormals(), without_autocast(call.input.device):
             if recompute:
                 return run_segments(call, cell)
             return family_of(call, cell, whole=True).forward(keep)
@@ -29,7 +30,7 @@ class CPUKernel(Kernel):
         grad_state: list[Tensor | None], needs_input: bool,
     ) -> Gradients:  # fmt: skip
         """Run the adjoint."""
-        with flushed_denormals():
+        with flushed_denormals(), without_autocast(call.input.device):
             if recompute:
                 return run_segments_back(call, cell, done.stash, grad_output, grad_state, needs_input)
             return family_of(call, cell, whole=True).backward(done, grad_output, grad_state, needs_input)

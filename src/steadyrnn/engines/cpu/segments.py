@@ -53,8 +53,12 @@ def run_segments(call: Call, cell: Cell) -> Forward:
 def segments_like(call: Call) -> Tensor:
     """Return an empty tensor of the shape of the stash of :func:`run_segments`."""
     steps, batch = call.input.shape[:2]
-    length = -(-steps // segment_count(steps)) if steps else 1
-    return call.input.new_empty(-(-steps // length), len(call.state), batch, call.state[0].shape[1])
+    if isinstance(steps, torch.SymInt):  # a square root would tie the traced graph to one length
+        count = torch.library.get_ctx().new_dynamic_size()
+    else:
+        length = -(-steps // segment_count(steps)) if steps else 1
+        count = -(-steps // length)
+    return call.input.new_empty(count, len(call.state), batch, call.state[0].shape[1])
 
 
 def run_segments_back(

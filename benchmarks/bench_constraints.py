@@ -1,0 +1,70 @@
+"""Building W and its gradient, beside torch's orthogonal maps and geotorch: ``python benchmarks/bench_constraints.py``."""
+
+import argparse
+from collections.abc import Callable
+
+import geotorch
+import torch
+from measure import pairs, save, show
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+import steadyrnn as sr
+from steadyrnn.constraints.slot import Slot
+
+OURS = {
+    "HouseholderOrthogonal": sr.HouseholderOrthogonal,
+    "Spectral": sr.Spectral,
+    "Spectral, 16 + 16": lambda: sr.Spectral(reflectors=16),
+    "ExpOrthogonal": sr.ExpOrthogonal,
+    "CayleyOrthogonal": sr.CayleyOrthogonal,
+}
+
+
+def peers(size: int) -> dict[str, nn.Module]:
+    """Return square linear layers whose weight others keep orthogonal; the first is torch's default."""
+    layers: dict[str, nn.Module] = {}
+    for name in ("matrix_exp", "householder", "cayley"):
+        layers[f"torch {name}"] = parametrizations.orthogonal(nn.Linear(size, size, bias=False), orthogonal_map=name)
+    linear = nn.Linear(size, size, bias=False)
+    geotorch.orthogonal(linear, "weight")
+    layers["geotorch expm"] = linear
+    return layers
+
+
+def gradient(weight: Callable[[], Tensor], direction: Tensor) -> Callable[[], None]:
+    """Return a function that builds the weight and pulls ``direction`` back to its parameters."""
+    return lambda: weight().backward(direction)
+
+
+def read(layer: nn.Module) -> Callable[[], Tensor]:
+    """Return a function that builds a layer's weight."""
+    return lambda: layer.weight  # type: ignore[return-value]
+
+
+def measure(size: int, repeats: int) -> list[dict[str, object]]:
+    """Return the rows of one size: each of ours against each peer."""
+    rows: list[dict[str, object]] = []
+    direction = torch.randn(size, size)
+    for name, make in OURS.items():
+        slot = Slot(make(), size, size)
+        for peer, layer in peers(size).items():
+            result = pairs(gradient(slot.weight, direction), gradient(read(layer), direction), repeats)
+            rows.append({"n": size, "ours": name, "peer": peer, **result, "times_faster": 1 / result["ratio"]})
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=9)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rows = [row for size in (128, 256, 512) for row in measure(size, options.repeats)]
+    show(rows)
+    save(f"constraints-{options.threads}-threads", rows)
+
+
+if __name__ == "__main__":
+    main()

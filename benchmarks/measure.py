@@ -1,0 +1,74 @@
+"""What the benchmarks share: alternating pairs, peak memory in a process of its own, a table, a JSON file."""
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def pairs(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int = 9) -> dict[str, float]:
+    """Time two functions in turn, after one warm-up each; return medians in milliseconds and the median ratio.
+
+    The machine's speed drifts; the ratio of two runs that follow each other does not.
+    """
+    ours(), theirs()
+    times: list[tuple[float, float]] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        ours()
+        middle = time.perf_counter()
+        theirs()
+        times.append((middle - start, time.perf_counter() - middle))
+    ratios = sorted(a / b for a, b in times)
+    return {
+        "ours_ms": 1e3 * statistics.median(a for a, _ in times),
+        "theirs_ms": 1e3 * statistics.median(b for _, b in times),
+        "ratio": statistics.median(ratios),
+        "ratio_low": ratios[len(ratios) // 4],
+        "ratio_high": ratios[-1 - len(ratios) // 4],
+    }
+
+
+def peak_memory(program: str, *arguments: str) -> float:
+    """Run a benchmark file as ``program --memory arguments`` in a fresh process; return the MiB its step added."""
+    done = subprocess.run([sys.executable, program, "--memory", *arguments], capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def environment() -> dict[str, Any]:
+    """Return what the figures depend on beside the code."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ""
+    )
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "processor": model,
+    }
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows as a table."""
+    names = list(rows[0])
+    cells = [[f"{row[n]:.3g}" if isinstance(row[n], float) else str(row[n]) for n in names] for row in rows]
+    widths = [max(len(n), *(len(line[i]) for line in cells)) for i, n in enumerate(names)]
+    for line in [names, *cells]:
+        print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
+
+
+def save(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows to ``results/name.json`` with the command and the environment."""
+    RESULTS.mkdir(exist_ok=True)
+    command = "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    content = {"command": command, "environment": environment(), "rows": list(rows)}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,1 @@
+"""Conversions: a module in, an equivalent module or file out."""

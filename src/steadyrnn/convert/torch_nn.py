@@ -1,0 +1,248 @@
+"""From a layer of torch to one of ours with the same function, and back."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.activations import ReLU, Tanh
+from steadyrnn.cells.gru import GRUStep
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.constraints.base import membership_tolerance
+from steadyrnn.constraints.registry import JOINT
+from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.stable_lstm import StableLSTM
+from steadyrnn.errors import ConstraintError, ConversionError
+from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.cells import GRUCell, LSTMCell, RNNCell
+from steadyrnn.layers.gru import GRU
+from steadyrnn.layers.linear import Linear
+from steadyrnn.layers.lstm import LSTM
+from steadyrnn.layers.rnn import RNN
+from steadyrnn.layers.transition import TransitionLike
+from steadyrnn.layers.weights import RecurrentWeights
+
+__all__ = ["PAIRS", "from_torch", "to_torch"]
+
+PAIRS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.RNN: RNN,
+    nn.GRU: GRU,
+    nn.LSTM: LSTM,
+    nn.RNNCell: RNNCell,
+    nn.GRUCell: GRUCell,
+    nn.LSTMCell: LSTMCell,
+    nn.Linear: Linear,
+}
+"""Torch's layers and ours."""
+
+_LAYER_OPTIONS = ("num_layers", "batch_first", "dropout", "bidirectional")
+
+
+def from_torch(
+    module: nn.Module, transition: TransitionLike | StableLSTM = "free", project: bool = False
+) -> RecurrentWeights | Linear:
+    """Return a layer of ours with the same function as a layer of torch.
+
+    Weights are copied; device, dtype, training mode and ``requires_grad`` (of a constrained weight: of all its raw
+    tensors) are kept, and no random number is used up. With ``transition="free"`` weights are the same to the last bit.
+
+    Args:
+        module: An RNN, GRU, LSTM, one of their cells, or a Linear, of ``torch.nn`` (not of a subclass).
+        transition: The set for the recurrent weight, as the layer takes it; of a Linear, for its weight.
+        project: Whether a weight outside the set is replaced by its projection, which changes the function.
+
+    Raises:
+        ConversionError: There is no such layer of ours (another class, or ``proj_size``).
+        ConstraintError: A weight is outside the set, by the violation the message names, and ``project`` is False.
+        NotInvertibleError: The constraint's map does not reach every matrix of its set.
+
+    Example:
+        >>> gru = torch.nn.GRU(3, 4)
+        >>> ours = sr.from_torch(gru)
+        >>> torch.equal(ours.weight_hh_l0, gru.weight_hh_l0)
+        True
+        >>> ours = sr.from_torch(gru, transition={"n": sr.Spectral(radius=0.0)}, project=True)
+        >>> torch.linalg.svdvals(ours.weight_hh_l0[8:].detach()).round(decimals=4)
+        tensor([1., 1., 1., 1.])
+    """
+    if type(module) not in PAIRS:
+        raise ConversionError(
+            f"`module` must be one of {_names(PAIRS)} of torch.nn, but is {type(module).__qualname__}. "
+            "Convert each layer of a larger module by itself; undo a parametrization first."
+        )
+    if getattr(module, "proj_size", 0):
+        raise ConversionError(
+            f"`module` has proj_size={module.proj_size}: a projected LSTM's recurrent weight is not square, and no "
+            "layer of ours has one. Put a `steadyrnn.Linear` behind an LSTM without projection instead."
+        )
+    with _random_state_kept(module):
+        ours: Any = PAIRS[type(module)](*_sizes(module), **_torch_options(module, transition))
+    for name, parameter in module.named_parameters(recurse=False):
+        _put(ours, name, parameter, project)
+    if isinstance(transition, StableLSTM) or (isinstance(transition, str) and transition in JOINT):
+        _settle(ours, project)
+    ours.train(module.training)
+    return ours  # type: ignore[no-any-return]
+
+
+def to_torch(layer: nn.Module) -> nn.Module:
+    """Return the plain layer of torch with the same function, its weights computed once and stored.
+
+    Device, dtype, training mode and ``requires_grad`` are kept, and no random number is used up. Of ``bias="single"``
+    the second vector is zero and does not require a gradient. The constraint, ``engine`` and ``recompute`` have no
+    counterpart; they do not change the function.
+
+    Args:
+        layer: An RNN, GRU, LSTM, one of their cells, or a Linear of ours.
+
+    Raises:
+        ConversionError: Torch has no such layer: another activation than tanh and relu, ``reset_after=False``, a
+            learned initial state, or another class.
+
+    Example:
+        >>> ours = sr.RNN(3, 4, transition="spectral")
+        >>> plain = sr.to_torch(ours)
+        >>> type(plain), torch.equal(plain.weight_hh_l0, ours.weight_hh_l0)
+        (<class 'torch.nn.modules.rnn.RNN'>, True)
+    """
+    theirs = {ours: torchs for torchs, ours in PAIRS.items()}
+    if type(layer) not in theirs:
+        raise ConversionError(
+            f"`layer` must be one of {_names(theirs)} of steadyrnn, but is {type(layer).__qualname__}. "
+            "Convert each layer of a larger module by itself."
+        )
+    _refuse_inexpressible(layer)
+    with _random_state_kept(layer):
+        plain: nn.Module = theirs[type(layer)](*_sizes(layer), **_plain_options(layer))
+    for name, parameter in plain.named_parameters(recurse=False):
+        _fill(parameter, layer, name)
+    return plain.train(layer.training)
+
+
+def _names(classes: dict[type[nn.Module], type[nn.Module]]) -> str:
+    return ", ".join(cls.__name__ for cls in classes)
+
+
+def _sizes(module: Any) -> tuple[int, int]:
+    """Return the first two arguments of a layer of torch or ours."""
+    if isinstance(module, nn.Linear | Linear):
+        return module.in_features, module.out_features
+    return module.input_size, module.hidden_size
+
+
+@contextmanager
+def _random_state_kept(module: nn.Module) -> Iterator[None]:
+    """Give back the random numbers that making a layer uses up."""
+    device = next(module.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
+def _place(module: nn.Module) -> dict[str, Any]:
+    parameter = next(module.parameters())
+    return {"device": parameter.device, "dtype": parameter.dtype}
+
+
+def _torch_options(module: Any, transition: TransitionLike | StableLSTM) -> dict[str, Any]:
+    """Return the arguments of our layer behind its sizes."""
+    if isinstance(module, nn.Linear):
+        return {"bias": module.bias is not None, "weight": transition, **_place(module)}
+    options = {"bias": module.bias, "transition": transition, **_place(module)}
+    if isinstance(module, nn.RNNBase):
+        options |= {name: getattr(module, name) for name in _LAYER_OPTIONS}
+    if isinstance(module, nn.RNN | nn.RNNCell):
+        options["nonlinearity"] = module.nonlinearity
+    return options
+
+
+def _plain_options(layer: Any) -> dict[str, Any]:
+    """Return the arguments of torch's layer behind its sizes."""
+    if isinstance(layer, Linear):
+        return {"bias": layer.bias is not None, **_place(layer)}
+    options = {"bias": bool(layer.bias), **_place(layer)}
+    if isinstance(layer, RecurrentLayer):
+        options |= {name: getattr(layer, name) for name in _LAYER_OPTIONS}
+    if isinstance(layer.cell, RNNStep):
+        options["nonlinearity"] = layer.cell.activation.name
+    return options
+
+
+def _slots(layer: nn.Module, name: str) -> list[Slot]:
+    """Return the slots behind a weight that is computed; none behind a parameter."""
+    if name in layer._parameters:
+        return []
+    owner = layer.get_submodule("slot" if name == "weight" else name.replace("weight_hh", "transition"))
+    return [slot for slot in owner.modules() if isinstance(slot, Slot)]
+
+
+@torch.no_grad()
+def _put(ours: nn.Module, name: str, value: Tensor, project: bool) -> None:
+    """Copy one weight into our layer, through the right inverse where it is constrained."""
+    if not hasattr(ours, name):
+        raise ConversionError(
+            f"`module` has a parameter {name!r} that a plain torch.nn.{type(ours).__name__} does not have. "
+            "Undo what put it there, such as a weight norm or pruning."
+        )
+    slots = _slots(ours, name)
+    if not slots:
+        getattr(ours, name).copy_(value).requires_grad_(value.requires_grad)
+        return
+    asked = [slot.constraint.projects for slot in slots]
+    for slot in slots:
+        slot.constraint.projects = slot.constraint.projects or project
+        slot.requires_grad_(value.requires_grad)
+    try:
+        setattr(ours, name, value)
+    finally:
+        for slot, was in zip(slots, asked, strict=True):
+            slot.constraint.projects = was
+
+
+@torch.no_grad()
+def _settle(ours: RecurrentWeights, project: bool) -> None:
+    """Put jointly constrained weights into their set, or refuse those outside."""
+    before = {name: parameter.clone() for name, parameter in ours.named_parameters(recurse=False)}
+    ours.after_optimizer_step()
+    for name, parameter in ours.named_parameters(recurse=False):
+        distance = float((parameter - before[name]).abs().max())
+        allowed = membership_tolerance(before[name])
+        if distance > allowed and not project:
+            raise ConstraintError(
+                f"`{name}` is outside the set of `transition`: the nearest member is {distance:.3g} away in some "
+                f"entry, allowed for rounding {allowed:.3g}. Pass `project=True` to have it projected."
+            )
+
+
+def _refuse_inexpressible(layer: Any) -> None:
+    """Refuse what torch's layers have no argument for."""
+    if isinstance(layer, Linear):
+        return
+    if isinstance(layer.cell, RNNStep) and not isinstance(layer.cell.activation, Tanh | ReLU):
+        raise ConversionError(
+            f"torch.nn.{type(layer).__name__} has the activations tanh and relu only, but `layer` has "
+            f"{layer.cell.activation.name}. Keep the layer, or train one with nonlinearity='tanh' or 'relu'."
+        )
+    if isinstance(layer.cell, GRUStep) and not layer.cell.reset_after:
+        raise ConversionError(
+            f"torch.nn.{type(layer).__name__} applies the reset gate behind the recurrent product, but `layer` has "
+            "reset_after=False, another function. Keep the layer, or train one with reset_after=True."
+        )
+    if getattr(layer, "learn_initial_state", False):
+        raise ConversionError(
+            f"torch.nn.{type(layer).__name__} has no learned initial state. Load the state dict, strict=False, into a "
+            "layer made with learn_initial_state=False, convert that one, and pass the learned state as `hx`."
+        )
+
+
+@torch.no_grad()
+def _fill(parameter: nn.Parameter, layer: nn.Module, name: str) -> None:
+    """Copy one weight out of our layer; the second vector of a single bias is zero."""
+    value = getattr(layer, name, None)
+    if value is None:
+        parameter.zero_().requires_grad_(False)
+        return
+    slots = _slots(layer, name)
+    learned = any(raw.requires_grad for slot in slots for raw in slot.parameters()) if slots else value.requires_grad
+    parameter.copy_(value).requires_grad_(learned)

@@ -1,0 +1,1 @@
+"""Models: small networks made of the layers."""

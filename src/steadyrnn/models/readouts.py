@@ -1,0 +1,90 @@
+"""What a readout reads: the final state of each row, or the output of every step; and the inputs that go with it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from steadyrnn.layers.packed import open_sequence
+
+__all__ = ["READOUTS", "Readout", "Sequence", "final_states", "last_inputs", "zero_padding"]
+
+Sequence = Tensor | PackedSequence
+
+
+class Readout(NamedTuple):
+    """A way to read a sequence; all three functions get and give the input's form (padded, unbatched or packed)."""
+
+    states: Callable[[Sequence, Any, int], Sequence]
+    """``(output, state, directions)``: what the readout's weight is applied to."""
+    inputs: Callable[[Sequence, Tensor | None, bool], Sequence]
+    """``(input, lengths, batch_first)``: the inputs at the same places, zero where there is none."""
+    finish: Callable[[Sequence, Tensor | None, bool], Sequence]
+    """``(logits, lengths, batch_first)``: the logits as the user gets them."""
+
+
+def final_states(output: Sequence, state: Any, directions: int) -> Tensor:
+    """Return the top layer's final states, all directions side by side: (B, directions * H), or unbatched without B.
+
+    A row ends at its own length, backwards at its first step; a row without any step has its initial state.
+
+    Example:
+        >>> final_states(torch.zeros(5, 2, 6), torch.zeros(4, 2, 3), directions=2).shape
+        torch.Size([2, 6])
+    """
+    h = state[0] if isinstance(state, tuple) else state
+    return torch.cat(tuple(h[-directions:]), dim=-1)
+
+
+def last_inputs(input: Sequence, lengths: Tensor | None, batch_first: bool) -> Tensor:
+    """Return the input at each row's last step, (B, D) or unbatched (D,); zero for a row without any step.
+
+    Example:
+        >>> last_inputs(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([2]), batch_first=True)
+        tensor([[2.]])
+    """
+    opened, batched = open_sequence(input, lengths, batch_first)
+    steps, rows, width = opened.data.shape
+    if steps == 0:
+        last = opened.data.new_zeros(rows, width)
+    elif opened.batch_sizes is None:
+        last = opened.data[-1]
+    else:
+        running = opened.batch_sizes.to(opened.data.device).unsqueeze(1) > torch.arange(rows, device=opened.data.device)
+        length = running.sum(0)  # (B,)
+        place = (length - 1).clamp(min=0).view(1, rows, 1).expand(1, rows, width)
+        last = torch.where(length.unsqueeze(-1) > 0, opened.data.gather(0, place).squeeze(0), 0)
+    return opened.recover(last) if batched else last.squeeze(0)
+
+
+def zero_padding(sequence: Sequence, lengths: Tensor | None, batch_first: bool) -> Sequence:
+    """Return ``sequence``, padded (T, B, ...) or (B, T, ...) if ``batch_first``, with zeros behind each row's length.
+
+    Example:
+        >>> zero_padding(torch.tensor([[4, 5, 6], [7, 8, 9]]), torch.tensor([1, 3]), batch_first=True)
+        tensor([[4, 0, 0],
+                [7, 8, 9]])
+    """
+    if lengths is None or isinstance(sequence, PackedSequence):
+        return sequence
+    steps = sequence.shape[1 if batch_first else 0]
+    running = torch.arange(steps, device=lengths.device) < lengths.unsqueeze(1)  # (B, T)
+    running = running if batch_first else running.mT
+    return torch.where(running.view(*running.shape, *(1,) * (sequence.dim() - 2)), sequence, 0)
+
+
+def _every_output(output: Sequence, state: Any, directions: int) -> Sequence:
+    return output
+
+
+def _as_they_are(logits: Sequence, lengths: Tensor | None, batch_first: bool) -> Sequence:
+    return logits
+
+
+READOUTS: dict[str, Readout] = {
+    "last": Readout(final_states, last_inputs, _as_they_are),
+    "each": Readout(_every_output, zero_padding, zero_padding),
+}
+"""Every way to read a sequence, by name."""

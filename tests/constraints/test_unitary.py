@@ -1,0 +1,96 @@
+"""Complex unitary matrices as real ones (MATH 3.9)."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyrnn.constraints import FullUnitary, RestrictedUnitary
+from steadyrnn.errors import ConstraintError, ShapeError
+from tests.constraints.cases import gaussian_like, member, orthogonal, rounding
+
+BOTH = [RestrictedUnitary, FullUnitary]
+
+
+@pytest.mark.parametrize("make", BOTH)
+@given(half=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
+def test_the_matrix_has_the_complex_form_and_determinant_one(make: type, half: int, seed: int) -> None:
+    constraint = make()
+    matrix = constraint(*gaussian_like(constraint.raw(2 * half, 2 * half), seed))
+    a, b = matrix[:half, :half], matrix[half:, :half]
+    assert torch.equal(matrix[half:, half:], a)
+    assert torch.equal(matrix[:half, half:], -b)
+    z = torch.complex(a, b)
+    gap = z.mH @ z - torch.eye(half)
+    assert torch.linalg.matrix_norm(gap, 2) <= rounding(half)
+    assert float(torch.linalg.det(matrix)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_an_odd_size_is_refused(make: type, size: int) -> None:
+    with pytest.raises(ShapeError, match="needs an even size"):
+        make().raw(size, size)
+
+
+def test_an_orthogonal_matrix_of_another_form_is_outside() -> None:
+    constraint = FullUnitary()
+    matrix = orthogonal(6, 0, 1)
+    assert float(constraint.violation(matrix)) > 0.5
+    with pytest.raises(ConstraintError, match="violation"):
+        constraint.right_inverse(matrix)
+
+
+def test_the_violation_sees_the_form_and_the_orthogonality() -> None:
+    constraint = FullUnitary()
+    inside = member("unitary-full", 4, 0)
+    bent = inside.clone()
+    bent[0, 0] += 0.01
+    assert constraint.violation(inside) <= rounding(4)
+    assert 0.007 <= float(constraint.violation(bent)) <= 0.02
+    assert float(constraint.violation(1.25 * inside)) == pytest.approx(0.25)
+
+
+def test_a_zero_reflector_is_the_identity() -> None:
+    constraint = RestrictedUnitary()
+    phases, reflectors = constraint.raw(6, 6)
+    matrix = constraint(torch.zeros_like(phases), torch.zeros_like(reflectors))
+    assert constraint.violation(matrix) <= rounding(6, torch.float32)
+
+
+def test_fresh_raw_tensors_have_unit_reflectors_and_all_phases() -> None:
+    phases, reflectors = RestrictedUnitary().raw(200, 200)
+    torch.testing.assert_close(reflectors.square().sum(dim=(1, 2)), torch.ones(2))
+    assert phases.abs().max() <= torch.pi
+    assert phases.abs().max() > 3
+
+
+def test_the_permutation_is_saved_with_the_weights() -> None:
+    first, second = RestrictedUnitary(), RestrictedUnitary()
+    raw = first.raw(12, 12)
+    second.raw(12, 12)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(*raw), second(*raw))
+
+
+def test_the_restricted_set_has_fewer_dimensions_than_the_full_one() -> None:
+    half = 9  # 7 m < m^2 from 8 on
+    constraint = RestrictedUnitary()
+    raw = gaussian_like(constraint.raw(2 * half, 2 * half), 0)
+    jacobian = torch.autograd.functional.jacobian(constraint, raw)
+    rank = torch.linalg.matrix_rank(torch.cat([part.flatten(0, 1).flatten(1) for part in jacobian], dim=1))
+    assert rank <= 7 * half < half**2
+
+
+@given(half=st.integers(1, 6), seed=st.integers(0, 999))
+def test_every_unitary_matrix_is_reached_by_the_full_one(half: int, seed: int) -> None:
+    constraint, matrix = FullUnitary(), member("unitary-full", 2 * half, seed)
+    assert torch.linalg.matrix_norm(constraint(*constraint.right_inverse(matrix)) - matrix, 2) <= rounding(2 * half)
+
+
+@pytest.mark.parametrize("phase", [1, -1, 1j, -1j])
+def test_scalar_phases_are_reached(phase: complex) -> None:
+    z = phase * torch.eye(3, dtype=torch.complex128)
+    matrix = torch.cat([torch.cat([z.real, -z.imag], dim=1), torch.cat([z.imag, z.real], dim=1)])
+    constraint = FullUnitary()
+    assert torch.linalg.matrix_norm(constraint(*constraint.right_inverse(matrix)) - matrix, 2) <= rounding(6)
