@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 EXTRAS := dev,report,docs
 
 WORKERS ?= 2
-DEMO_THREADS ?= 2
+DEMO_THREADS ?= 1
 ARGS ?=
 
 # Data sets may lie beside the checkout.

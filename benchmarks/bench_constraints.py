@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 import steadyrnn as sr
 from steadyrnn.constraints.slot import Slot
 
-OURS = {
+OURS: dict[str, Callable[[], sr.Constraint]] = {
     "HouseholderOrthogonal": sr.HouseholderOrthogonal,
     "Spectral": sr.Spectral,
     "Spectral, 16 + 16": lambda: sr.Spectral(reflectors=16),

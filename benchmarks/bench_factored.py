@@ -1,4 +1,4 @@
-"""Where the factored step beats the dense one, the figures behind ``factored_pays``: ``python benchmarks/bench_factored.py``."""
+"""Where the factored step beats the dense one (behind ``factored_pays``): ``python benchmarks/bench_factored.py``."""
 
 import argparse
 from collections.abc import Callable

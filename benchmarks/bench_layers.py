@@ -41,7 +41,8 @@ def check(kind: str) -> None:
     theirs = torch_layer(kind, 16)
     ours = sr.from_torch(theirs)
     x = torch.randn(20, 4, 16)
-    step(ours, x), step(theirs, x)
+    step(ours, x)
+    step(theirs, x)
     for name, p in theirs.named_parameters():
         torch.testing.assert_close(dict(ours.named_parameters())[name].grad, p.grad)
 
@@ -105,7 +106,9 @@ def main() -> None:
             if kind == "RNN":
                 rows.append(measure(kind, shape, "16", options.repeats, not options.no_memory))
         for *shape3, reflectors in FACTORED if kind == "RNN" else []:
-            rows.append(measure(kind, (shape3[0], shape3[1], shape3[2]), str(reflectors), options.repeats, not options.no_memory))
+            rows.append(
+                measure(kind, (shape3[0], shape3[1], shape3[2]), str(reflectors), options.repeats, not options.no_memory)
+            )
     show(rows)
     save(f"layers-{options.threads}-threads", rows)
     if not options.no_memory:

@@ -229,14 +229,17 @@ def test_name_gives_the_activation(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error"), [("gelu", ArgumentError), ("", ArgumentError), (torch.tanh, ArgumentTypeError), (None, ArgumentTypeError)]
+    ("given", "error"),
+    [("gelu", ArgumentError), ("", ArgumentError), (torch.tanh, ArgumentTypeError), (None, ArgumentTypeError)],
 )
 def test_what_is_no_activation_is_refused_by_name(given: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="`nonlinearity`"):
         as_activation(given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("slope", "error"), [(0.0, ArgumentError), (1.0, ArgumentError), (torch.nan, ArgumentError), ("a", ArgumentTypeError)])
+@pytest.mark.parametrize(
+    ("slope", "error"), [(0.0, ArgumentError), (1.0, ArgumentError), (torch.nan, ArgumentError), ("a", ArgumentTypeError)]
+)
 def test_leaky_slope_outside_the_open_unit_interval_is_refused(slope: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="`slope`"):
         LeakyReLU(slope)  # type: ignore[arg-type]
@@ -255,7 +258,7 @@ def test_activation_without_a_name_of_its_own_is_refused() -> None:
     class Nameless(Tanh):
         pass
 
-    with pytest.raises(ArgumentError, match="`nonlinearity` is a .*Nameless"):
+    with pytest.raises(ArgumentError, match=r"`nonlinearity` is a .*Nameless"):
         as_activation(Nameless())
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import steadyrnn.constraints
-    import steadyrnn.errors
+    import steadyrnn.errors  # noqa: F401
     from steadyrnn.activations import Absolute as Absolute
     from steadyrnn.activations import Activation as Activation
     from steadyrnn.activations import Identity as Identity

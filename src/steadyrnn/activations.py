@@ -64,9 +64,7 @@ class Activation(ABC):
             return
         known = _CLASSES.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ArgumentError(
-                f"`name` {name!r} of {cls.__qualname__} is taken by {known.__module__}.{known.__qualname__}."
-            )
+            raise ArgumentError(f"`name` {name!r} of {cls.__qualname__} is taken by {known.__module__}.{known.__qualname__}.")
         _CLASSES[name] = cls
 
     @abstractmethod
@@ -96,9 +94,7 @@ class Activation(ABC):
             out: Where the gradient of the pre-activation goes, shape ``(B, H)``.
         """
         if theta is not None:
-            raise ArgumentError(
-                f"`{self.name}` has a learned parameter, so it must override `pullback` for its gradient."
-            )
+            raise ArgumentError(f"`{self.name}` has a learned parameter, so it must override `pullback` for its gradient.")
         torch.mul(grad, self.derivative(saved), out=out)
         return None
 
@@ -210,9 +206,7 @@ class LeakyReLU(Activation):
         if isinstance(self.slope, bool) or not isinstance(self.slope, int | float):
             raise ArgumentTypeError(f"`slope` must be a number, but is of type {type(self.slope).__name__}.")
         if not 0 < self.slope < 1:
-            raise ArgumentError(
-                f"`slope` must lie between 0 and 1, but is {self.slope}. For 0 use ReLU, for 1 Identity."
-            )
+            raise ArgumentError(f"`slope` must lie between 0 and 1, but is {self.slope}. For 0 use ReLU, for 1 Identity.")
 
     @property
     def slopes(self) -> tuple[float, float]:  # type: ignore[override]
@@ -373,9 +367,7 @@ def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") ->
             )
         return nonlinearity
     if not isinstance(nonlinearity, str):
-        raise ArgumentTypeError(
-            f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}."
-        )
+        raise ArgumentTypeError(f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}.")
     if nonlinearity not in ACTIVATIONS:
         raise ArgumentError(f"`{name}` must be one of {', '.join(ACTIVATIONS)}, but is {nonlinearity!r}.")
     return ACTIVATIONS[nonlinearity]()

@@ -126,6 +126,4 @@ def carries_transform(*tensors: Tensor | None) -> bool:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
-    return any(
-        tensor is not None and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
-    )
+    return any(tensor is not None and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)

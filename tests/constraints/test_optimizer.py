@@ -276,6 +276,11 @@ def test_an_optimizer_of_the_other_parameters_is_refused() -> None:
         attach_projection(torch.optim.SGD(model.plain.parameters(), lr=0.1), model)
 
 
+def test_an_optimizer_of_a_head_on_a_model_with_nothing_to_project_is_fine() -> None:
+    model = nn.Sequential(RNN(3, 4, transition="ornn"), nn.Linear(4, 1))
+    attach_projection(torch.optim.SGD(model[1].parameters(), lr=0.1), model)
+
+
 def test_an_optimizer_built_before_the_constraint_is_refused() -> None:
     linear = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)

@@ -186,6 +186,14 @@ def test_a_state_dict_from_outside_the_set_is_refused(name: str) -> None:
         Slot(CASES[name](), 6, 6).load_state_dict(state)
 
 
+@pytest.mark.parametrize("name", [*RECENTRED, *PROJECTIONS])
+def test_a_float32_state_dict_is_inside_the_set_in_float64(name: str) -> None:
+    slot, wide = trained(name), Slot(CASES[name](), 6, 6, dtype=torch.float64)
+    wide.load_state_dict(slot.state_dict())
+    assert wide.constraint.violation(wide.weight()) <= rounding(6)
+    torch.testing.assert_close(wide.weight().float(), slot.weight(), rtol=0, atol=rounding(6, torch.float32))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_two_slots_made_of_one_template_are_apart(name: str) -> None:
     template = CASES[name]()

@@ -213,6 +213,12 @@ def test_without_any_bias_a_forget_bound_below_one_half_is_impossible() -> None:
         SETS["forgets"].project(*draw(0, 1.0, "none"))
 
 
+def test_the_violation_of_weights_that_are_not_finite_is_no_small_number() -> None:
+    weights = draw(0, 0.0, "both")
+    weights[1][0, 0] = math.nan
+    assert not float(SETS["default"].violation(*weights)) <= 1e300
+
+
 def test_another_input_bound_leaves_the_rest() -> None:
     stable = StableLSTM(0.7, 3.0, 0.05).with_input_bound(1.25)
     assert stable == StableLSTM(0.7, 1.25, 0.05)

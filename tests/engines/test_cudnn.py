@@ -52,7 +52,8 @@ def test_cudnn_takes_tanh_relu_gru_and_lstm_only() -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_cudnn_refuses_tensors_that_are_not_on_a_gpu(name: str) -> None:
     refusal = CuDNNEngine().refusal(make(CELLS[name], Case()))
-    assert refusal is not None and "cpu" in refusal
+    assert refusal is not None
+    assert "cpu" in refusal
 
 
 def torch_results(name: str, run: Recurrence) -> dict[str, torch.Tensor]:

@@ -51,7 +51,9 @@ MAKING = [
     Mistake("a set that is not there", {"transition": "orthogonal"}, ArgumentError, "`transition` must be one of", ValueError),
     Mistake("a set of another type", {"transition": 3}, ArgumentTypeError, "`transition` must be a constraint", TypeError),
     Mistake("no set", {"transition": None}, ArgumentTypeError, "`transition` must be a constraint", TypeError),
-    Mistake("a gate that is not there", {"transition": {"q": "exp"}}, ArgumentError, "`transition` names the gate 'q'", ValueError),
+    Mistake(
+        "a gate that is not there", {"transition": {"q": "exp"}}, ArgumentError, "`transition` names the gate 'q'", ValueError
+    ),
 ]
 
 MAKING_LAYERS = [
@@ -70,9 +72,13 @@ MAKING_LAYERS = [
 ACTIVATION = [
     Mistake("an activation that is not there", {"nonlinearity": "gelu"}, ArgumentError, "`nonlinearity` must be", ValueError),
     Mistake("a function", {"nonlinearity": torch.tanh}, ArgumentTypeError, "`nonlinearity` must be a name", TypeError),
-    Mistake("odd modReLU", {"nonlinearity": "modrelu", "hidden_size": 5}, ArgumentError, "`hidden_size` must be even", ValueError),
+    Mistake(
+        "odd modReLU", {"nonlinearity": "modrelu", "hidden_size": 5}, ArgumentError, "`hidden_size` must be even", ValueError
+    ),
     Mistake("odd unitary", {"transition": "unitary", "hidden_size": 5}, SteadyError, "even", ValueError),
-    Mistake("many reflectors", {"transition": Spectral(reflectors=9)}, ArgumentError, "`reflectors` must be at most", ValueError),
+    Mistake(
+        "many reflectors", {"transition": Spectral(reflectors=9)}, ArgumentError, "`reflectors` must be at most", ValueError
+    ),
 ]
 
 

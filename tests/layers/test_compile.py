@@ -185,9 +185,13 @@ def test_no_grad_gives_the_same() -> None:
 def test_second_derivative_is_refused_clearly(kind: str) -> None:
     layer, x = make(kind, "free"), data().requires_grad_()
     output = compiled(layer)(x)[0]
-    with pytest.raises(RuntimeError, match="double backward|create_graph=False"):
+
+    def second() -> None:
         (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
         slope.sum().backward()
+
+    with pytest.raises(RuntimeError, match=r"double backward|create_graph=False"):
+        second()
 
 
 @pytest.mark.parametrize("already_compiled", [False, True])
@@ -201,8 +205,9 @@ def test_forward_mode_is_refused_or_right(kind: str, already_compiled: bool) -> 
         expected = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, tangent))[0]).tangent
         try:
             found = forward_ad.unpack_dual(run(forward_ad.make_dual(x, tangent))[0]).tangent
-        except Exception as error:
-            assert "orward" in str(error)  # noqa: PT017
+        except Exception as refusal:
+            if "orward-mode" not in str(refusal) and "forward AD" not in str(refusal):
+                raise
         else:
             assert found is not None
             assert_equal_up_to_rounding(found, expected, operations=STEPS)

@@ -196,7 +196,8 @@ def test_output_changed_in_place_is_right_or_refused(kind: str) -> None:
     output.mul_(2)
     try:
         found = torch.autograd.grad(output.sum(), x)[0]
-    except RuntimeError as error:
-        assert "modified by an inplace operation" in str(error)
+    except RuntimeError as refusal:
+        if "modified by an inplace operation" not in str(refusal):
+            raise
     else:
         assert_equal_up_to_rounding(found, expected)

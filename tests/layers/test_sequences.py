@@ -47,7 +47,9 @@ def test_whole_run_is_the_run_in_chunks(kind: str, cut: int, recompute: bool) ->
         assert_equal_up_to_rounding(a, b)
     cotangents = [torch.randn_like(t) for t in whole]
     wanted = [x, *layer.parameters()]
-    for a, b in zip(torch.autograd.grad(chunked, wanted, cotangents), torch.autograd.grad(whole, wanted, cotangents), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(chunked, wanted, cotangents), torch.autograd.grad(whole, wanted, cotangents), strict=True
+    ):
         assert_equal_up_to_rounding(a, b, operations=7)
 
 

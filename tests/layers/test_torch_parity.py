@@ -17,7 +17,9 @@ FORMS = ("padded", "packed", "packed unsorted", "unbatched")
 STEPS, ROWS, WIDTH, HIDDEN = 5, 4, 3, 6
 
 
-def pair(name: str, layers: int = 1, bidirectional: bool = False, batch_first: bool = False, **more: Any) -> tuple[nn.Module, nn.Module]:
+def pair(
+    name: str, layers: int = 1, bidirectional: bool = False, batch_first: bool = False, **more: Any
+) -> tuple[nn.Module, nn.Module]:
     """Return torch's layer and ours with the same weights, in float64."""
     theirs, ours, arguments = PAIRS[name]
     options = {"bidirectional": bidirectional, "batch_first": batch_first, "dtype": torch.float64, **arguments, **more}

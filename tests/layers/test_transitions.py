@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
-from steadyrnn.constraints.base import Constraint, Kind, membership_tolerance
 from steadyrnn.constraints.ball import SpectralBall
+from steadyrnn.constraints.base import Constraint, Kind, membership_tolerance
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.householder import HouseholderOrthogonal
 from steadyrnn.constraints.registry import CONSTRAINTS
@@ -153,14 +153,14 @@ def test_fresh_layer_is_in_the_set(name: str) -> None:
 
 @pytest.mark.parametrize("gates", ["n", "rzn", "zn"])
 def test_each_constrained_gate_of_a_gru_is_orthogonal_by_itself(gates: str) -> None:
-    layer = GRU(WIDTH, 17, transition={gate: "ornn" for gate in gates})
+    layer = GRU(WIDTH, 17, transition=dict.fromkeys(gates, "ornn"))
     parts = dict(zip("rzn", layer.weight_hh_l0.split(17), strict=True))
     assert all(orthogonality(parts[gate]) <= 30 for gate in gates)
 
 
 @pytest.mark.parametrize("gates", ["g", "ifgo", "io"])
 def test_each_constrained_gate_of_an_lstm_is_orthogonal_by_itself(gates: str) -> None:
-    layer = LSTM(WIDTH, 17, transition={gate: "ornn" for gate in gates})
+    layer = LSTM(WIDTH, 17, transition=dict.fromkeys(gates, "ornn"))
     parts = dict(zip("ifgo", layer.weight_hh_l0.split(17), strict=True))
     assert all(orthogonality(parts[gate]) <= 30 for gate in gates)
 

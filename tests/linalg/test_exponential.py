@@ -197,9 +197,7 @@ def test_below_a_quarter_turn_the_printed_direction_descends_by_the_stated_cosin
 def test_the_mean_cosine_with_the_printed_direction_falls_as_stated(norm: float, published: float) -> None:
     b = skew(64, norm)
     w = exp_skew(b)
-    cosines = [
-        cosine(skew_part(g @ w.mT), gradient(b, g)) for g in (gaussian(64, 64, seed=seed) for seed in range(1, 4))
-    ]
+    cosines = [cosine(skew_part(g @ w.mT), gradient(b, g)) for g in (gaussian(64, 64, seed=seed) for seed in range(1, 4))]
     assert sum(cosines) / len(cosines) == pytest.approx(published, abs=0.02)  # another draw of B moves it by that
 
 

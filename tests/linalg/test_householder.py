@@ -299,9 +299,7 @@ def test_a_zero_column_is_the_identity_with_a_zero_gradient_of_any_order() -> No
     assert float(hessian[:, 2].abs().max()) == 0
 
 
-@pytest.mark.parametrize(
-    "function", [householder_product, lambda c: householder_apply(c, c, True), householder_factors]
-)
+@pytest.mark.parametrize("function", [householder_product, lambda c: householder_apply(c, c, True), householder_factors])
 def test_forward_mode_agrees_with_reverse_mode(function: Callable[[Tensor], Tensor]) -> None:
     columns = gaussian(6, 5).requires_grad_()
     assert gradcheck(function, columns, check_forward_ad=True, check_backward_ad=False, check_undefined_grad=False)

@@ -77,9 +77,7 @@ def test_plain_clipping_in_float32_overshoots() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.99), (0.9, 1.1), (0.0, 0.0), (1.0, 1.0)])
-def test_clipping_moves_singular_values_to_the_nearest_in_the_interval(
-    low: float, high: float, dtype: torch.dtype
-) -> None:
+def test_clipping_moves_singular_values_to_the_nearest_in_the_interval(low: float, high: float, dtype: torch.dtype) -> None:
     w = gaussian(5, 8, dtype=dtype)
     left, sigma, right = torch.linalg.svd(w.double(), full_matrices=False)
     expected = (left * sigma.clamp(low, high)) @ right
@@ -118,9 +116,7 @@ def test_an_interval_that_is_none_is_refused(low: float, high: float) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(m=st.integers(1, 4), n=st.integers(1, 9), seed=st.integers(0, 2**31))
-def test_projected_rows_are_inside_as_stored_and_twice_changes_nothing(
-    dtype: torch.dtype, m: int, n: int, seed: int
-) -> None:
+def test_projected_rows_are_inside_as_stored_and_twice_changes_nothing(dtype: torch.dtype, m: int, n: int, seed: int) -> None:
     rows = project_rows_l1(gaussian(m, n, seed=seed, dtype=dtype), 0.7)
     assert float(rows.double().abs().sum(dim=1).max()) <= 0.7
     assert torch.equal(project_rows_l1(rows, 0.7), rows)

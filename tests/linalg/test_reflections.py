@@ -136,9 +136,7 @@ def test_the_corrected_algorithm_1_agrees_with_autograd(m1: int, m2: int) -> Non
     n = 5
     us, vs, sigma = reflectors(n, m1, 10), reflectors(n, m2, 20), gaussian(n, seed=1).abs()
     h, g = gaussian(4, n), gaussian(4, n, seed=2)
-    expected = by_autograd(
-        lambda h, sigma, *uv: (svd_product(h, uv[:m1], sigma, uv[m1:]) * g).sum(), h, sigma, *us, *vs
-    )
+    expected = by_autograd(lambda h, sigma, *uv: (svd_product(h, uv[:m1], sigma, uv[m1:]) * g).sum(), h, sigma, *us, *vs)
     grad_h, grad_us, grad_sigma, grad_vs = svd_product_gradient(h, us, sigma, vs, g)
     for got, grad in zip([grad_h, grad_sigma, *grad_us, *grad_vs], expected, strict=True):
         assert distance(got, grad) <= rounding(n, n)

@@ -25,9 +25,7 @@ def written_out(phases: Tensor, reflectors: Tensor, permutation: Tensor) -> Tens
     index = torch.arange(m, dtype=torch.float64)
     fourier = torch.exp(-2j * math.pi * torch.outer(index, index) / m) / m**0.5
     d1, d2, d3 = (torch.diag(torch.exp(1j * phi)) for phi in phases)
-    r1, r2 = (
-        torch.eye(m, dtype=torch.complex128) - 2 * torch.outer(v, v.conj()) / v.abs().square().sum() for v in reflectors
-    )
+    r1, r2 = (torch.eye(m, dtype=torch.complex128) - 2 * torch.outer(v, v.conj()) / v.abs().square().sum() for v in reflectors)
     shuffle = torch.eye(m, dtype=torch.complex128)[permutation]
     return d3 @ r2 @ fourier.mH @ d2 @ shuffle @ r1 @ fourier @ d1
 
@@ -89,9 +87,7 @@ def test_the_restricted_matrix_is_orthogonal_of_the_complex_form(m: int, dtype: 
 def test_reflectors_may_be_complex_or_split_into_parts() -> None:
     phases, reflectors, permutation = parameters(4)
     parts = torch.stack([reflectors.real, reflectors.imag], dim=1)
-    assert torch.equal(
-        restricted_unitary(phases, parts, permutation), restricted_unitary(phases, reflectors, permutation)
-    )
+    assert torch.equal(restricted_unitary(phases, parts, permutation), restricted_unitary(phases, reflectors, permutation))
 
 
 def test_there_are_seven_real_parameters_a_complex_unit() -> None:

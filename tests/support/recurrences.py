@@ -109,9 +109,7 @@ def results(engine: Engine, recurrence: Recurrence, *, gradients: bool = True, s
         cotangents = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in found.values()]
         named = {n: t for n, t in zip(names(recurrence), recurrence.tensors, strict=True) if t is not None}
         pairs = [(t, c) for t, c in zip(found.values(), cotangents, strict=True) if t.requires_grad]
-        grads = torch.autograd.grad(
-            [t for t, _ in pairs], list(named.values()), [c for _, c in pairs], allow_unused=True
-        )
+        grads = torch.autograd.grad([t for t, _ in pairs], list(named.values()), [c for _, c in pairs], allow_unused=True)
         for (name, tensor), grad in zip(named.items(), grads, strict=True):
             found[f"gradient of {name}"] = torch.zeros_like(tensor) if grad is None else grad
     return {name: tensor.detach() for name, tensor in found.items()}

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from enum import Enum
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +101,7 @@ class Constraint(nn.Module, ABC):
         """Whether every member of the set has raw tensors, so that :meth:`right_inverse` can find them."""
         return True
 
-    def right_inverse(self, matrix: Tensor) -> tuple[Tensor, ...]:
+    def right_inverse(self, matrix: Tensor, allowed: float | None = None) -> tuple[Tensor, ...]:
         """Return raw tensors that ``forward`` maps to ``matrix``, a member of the set.
 
         Raises:
@@ -124,11 +125,11 @@ class Constraint(nn.Module, ABC):
                 f"{self} has no right inverse, so no matrix can be assigned through it: its map does not reach every "
                 "matrix of its set. Let it start from its own sample (`init='sample'`), or give it all its parameters."
             )
-        return self.invert(self.admit(matrix.detach()))
+        return self.invert(self.admit(matrix.detach(), allowed))
 
-    def admit(self, matrix: Tensor) -> Tensor:
+    def admit(self, matrix: Tensor, allowed: float | None = None) -> Tensor:
         """Return ``matrix`` if it is a member up to rounding, its projection if that was asked for, or raise."""
-        violation, allowed = float(self.violation(matrix)), membership_tolerance(matrix)
+        violation, allowed = float(self.violation(matrix)), membership_tolerance(matrix) if allowed is None else allowed
         if violation <= allowed:
             return matrix
         if self.projects:
@@ -157,6 +158,14 @@ class Constraint(nn.Module, ABC):
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Return the raw tensors to go on with after an optimizer step, or None to keep them."""
         return None
+
+    def refresh(self) -> None:
+        """Compute again what follows from the shape: a move may have left it empty (``to_empty``)."""
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.refresh()
+        return self
 
     def fix_shape(self, rows: int, columns: int, *, square: bool = False) -> None:
         """Remember the shape; refuse a rectangular one where only a square one makes sense."""

@@ -1,7 +1,7 @@
 """An orthogonal factor: a skew matrix turned into a rotation, times a base that lets it reach every orthogonal one."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,12 @@ class Factor(nn.Module):
             return packed
         self.register_buffer("base", self.turn.value(unpack_skew(packed, self.index, size)))
         return torch.zeros_like(packed)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if hasattr(self, "index"):  # a move may have left it empty (``to_empty``)
+            self.index = skew_index(self.size).to(self.index.device)
+        return self
 
     def matrix(self, packed: Tensor) -> Tensor:
         """Return the orthogonal matrix, shape ``(N, N)``."""

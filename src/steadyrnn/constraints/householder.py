@@ -71,6 +71,11 @@ class HouseholderOrthogonal(Constraint):
         self.register_buffer("index", trapezoid_index(rows, self.count), persistent=False)
         return (pack(unit_reflectors(rows, self.count), self.index),)
 
+    def refresh(self) -> None:
+        """Compute the index again."""
+        if hasattr(self, "index"):
+            self.index = trapezoid_index(self.rows, self.count).to(self.index.device)
+
     @property
     def invertible(self) -> bool:
         """Whether there are as many reflectors as it takes to reach every orthogonal matrix."""

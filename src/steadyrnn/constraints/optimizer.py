@@ -165,7 +165,6 @@ def _check_finite(parameters: dict[str, Tensor]) -> None:
 def _check_holds(optimizer: Optimizer, model: nn.Module) -> None:
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     wanted = [tensor for site in sites(model) if site.moves for tensor in site.raw.values()]
-    wanted += [tensor for _, module in _joint_modules(model) for tensor in module.parameters(recurse=False)]
     wanted = wanted or list(model.parameters())
     if wanted and not any(id(parameter) in held for parameter in wanted):
         raise ArgumentError(

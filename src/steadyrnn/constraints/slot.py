@@ -1,9 +1,10 @@
 """The slot: raw parameters and their constraint, read as a weight and assigned as one."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from .base import Constraint, Kind, membership_tolerance
 
 __all__ = ["Slot", "cached"]
 
-_Cached = dict["Slot", tuple[tuple[object, ...], Tensor]]
+_Cached = dict[tuple["Slot", str], tuple[tuple[Tensor, ...], tuple[object, ...], Any]]
 _CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
 
 
@@ -83,6 +84,7 @@ class Slot(nn.Module):
             self.register_parameter(f"raw{place}", nn.Parameter(tensor, requires_grad=tensor.numel() > 0))
         self.constraint.to(device=device, dtype=dtype)
         self._settle()
+        self.register_load_state_dict_pre_hook(_remember)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
 
     def raws(self) -> tuple[Tensor, ...]:
@@ -92,14 +94,21 @@ class Slot(nn.Module):
 
     def weight(self) -> Tensor:
         """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
+        weight: Tensor = self._remembered("weight", self._evaluate)
+        return weight
+
+    def _remembered(self, what: str, evaluate: Callable[[], Any]) -> Any:
+        """Return what ``evaluate`` gives, inside :func:`cached` from memory while the raw tensors are the same."""
         store = None if torch.compiler.is_compiling() else _CACHE.get()
         if store is None:
-            return self._evaluate()
-        raw = [getattr(self, f"raw{place}") for place in range(self.count)]
-        stamp = (torch.is_grad_enabled(), *((id(r), r._version) for r in raw))
-        if self not in store or store[self][0] != stamp:
-            store[self] = (stamp, self._evaluate())
-        return store[self][1]
+            return evaluate()
+        raw = tuple(getattr(self, f"raw{place}") for place in range(self.count))
+        stamp = (torch.is_grad_enabled(), *(r._version for r in raw))
+        known = store.get((self, what))
+        # the tensors themselves are kept, not their ids: another tensor may get the id of one that is gone
+        if known is None or known[1] != stamp or any(a is not b for a, b in zip(known[0], raw, strict=True)):
+            known = store[self, what] = (raw, stamp, evaluate())
+        return known[2]
 
     def _evaluate(self) -> Tensor:
         with without_autocast(self.raw0.device):
@@ -107,6 +116,10 @@ class Slot(nn.Module):
 
     def operator(self) -> DiagonalLowRank | None:
         """Return the weight in factored form, or None where it has none that pays."""
+        operator: DiagonalLowRank | None = self._remembered("operator", self._evaluate_operator)
+        return operator
+
+    def _evaluate_operator(self) -> DiagonalLowRank | None:
         with without_autocast(self.raw0.device):
             operator = self.constraint.operator(*self.raws())
             return None if operator is None else operator.to(self.raw0.dtype)
@@ -119,8 +132,9 @@ class Slot(nn.Module):
     def assign(self, matrix: Tensor) -> None:
         """Set the raw tensors so that the weight is ``matrix``, which must be a member of the set."""
         wide = matrix.detach().to(self.raw0.device)
+        allowed = membership_tolerance(wide)  # of the dtype it was rounded to
         wide = wide.float() if wide.dtype in (torch.bfloat16, torch.float16) else wide
-        self._set(self.constraint.right_inverse(wide))
+        self._set(self.constraint.right_inverse(wide, allowed))
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -146,15 +160,27 @@ class Slot(nn.Module):
             getattr(self, f"raw{place}").copy_(tensor)
 
 
+def _remember(slot: Slot, *_: object) -> None:
+    """Keep what a refused load must put back."""
+    slot.__dict__["_before_load"] = [(tensor, tensor.detach().clone()) for tensor in slot.state_dict(keep_vars=True).values()]
+
+
 def _refuse_outside(slot: Slot, _: object) -> None:
     """Refuse a loaded weight outside the set, where the raw tensors alone do not keep it inside."""
-    constraint = slot.constraint
+    constraint, before = slot.constraint, slot.__dict__.pop("_before_load", [])
     if constraint.kind not in (Kind.PROJECTION, Kind.RECENTRED) or slot.raw0.is_meta:
         return
     with torch.no_grad():
         weight = slot._evaluate()
-    violation, allowed = float(constraint.violation(weight)), membership_tolerance(weight)
+    # what was saved in a narrower dtype is outside by that dtype's rounding, which projecting undoes
+    narrow = weight.float() if weight.dtype == torch.float64 else weight
+    violation, allowed = float(constraint.violation(weight)), membership_tolerance(narrow)
+    if violation > membership_tolerance(weight) and violation <= allowed:
+        slot._settle()
     if not violation <= allowed:
+        with torch.no_grad():
+            for tensor, value in before:
+                tensor.copy_(value)
         raise ConstraintError(
             f"A loaded weight is outside the set of {constraint}: violation {violation:.3g}, "
             f"allowed for rounding {allowed:.3g}. Load a state dict that was saved from inside the set."

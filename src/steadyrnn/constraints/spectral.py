@@ -102,6 +102,12 @@ class Spectral(Constraint):
             free,
         )
 
+    def refresh(self) -> None:
+        """Compute both indices again."""
+        if hasattr(self, "left_index"):
+            self.left_index = trapezoid_index(self.rows, self.sides[0]).to(self.left_index.device)
+            self.right_index = trapezoid_index(self.columns, self.sides[1]).to(self.right_index.device)
+
     @property
     def invertible(self) -> bool:
         """Whether there are as many reflectors as the shape needs."""

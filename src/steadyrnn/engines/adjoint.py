@@ -42,9 +42,7 @@ def reference_gradients(
         pairs = [(o, g) for o, g in zip((output, *state), grads, strict=True) if g is not None and o.requires_grad]
         wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
         found = iter(
-            torch.autograd.grad(
-                [o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
-            )
+            torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True)
             if pairs and wanted
             else [None] * len(wanted)
         )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from steadyrnn.checks import carries_transform, check_finite
+from steadyrnn.checks import carries_transform, check_finite, without_autocast
 from steadyrnn.errors import ConstraintError, DtypeError, ShapeError
 
 __all__ = ["exp_skew", "log_orthogonal", "skew_part"]
@@ -153,6 +153,12 @@ class _ExpSkew(Function):
     def backward(ctx: Any, g: Tensor | None, *_: None) -> Tensor | None:
         if g is None:
             return None
+        with without_autocast(g.device):  # a backward may be run, or traced, under it
+            return _ExpSkew.pulled_back(ctx, g)
+
+    @staticmethod
+    def pulled_back(ctx: Any, g: Tensor) -> Tensor:
+        """Return the gradient of ``forward``'s argument."""
         skew, value, angles, vectors = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted: eigenvectors have none where angles coincide
             return skew_part(torch.autograd.grad(torch.matrix_exp(skew), skew, g, create_graph=True)[0])
@@ -168,9 +174,7 @@ def _nearest_unitary(matrix: Tensor) -> Tensor:
     left, sigma, right = torch.linalg.svd(matrix)
     distance = float((sigma - 1).abs().max())
     if distance > 0.1:
-        raise ConstraintError(
-            f"`matrix` must be orthogonal or unitary, but a singular value is {distance:.3g} away from 1."
-        )
+        raise ConstraintError(f"`matrix` must be orthogonal or unitary, but a singular value is {distance:.3g} away from 1.")
     factor: Tensor = left @ right
     return factor
 

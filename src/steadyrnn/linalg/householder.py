@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import pad
 
-from steadyrnn.checks import carries_transform, check_matrix
+from steadyrnn.checks import carries_transform, check_matrix, without_autocast
 from steadyrnn.errors import DtypeError, ShapeError
 
 __all__ = ["householder_apply", "householder_factors", "householder_product"]
@@ -171,10 +171,9 @@ def _compact_form(columns: Tensor) -> _CompactForm:
     triangle = torch.diagonal_scatter(gram, half, dim1=1, dim2=2)  # what is below the diagonal is never read
     identity = torch.eye(block, dtype=gram.dtype, device=gram.device)
     inverse = torch.linalg.solve_triangular(triangle, identity, upper=True)
-    if y.dtype == torch.float32:
-        lead = inverse.bmm(blocks)
-    else:  # no digits to spare for the rounding of the inverse
-        lead = torch.linalg.solve_triangular(triangle, blocks, upper=True)
+    # in float64 there are no digits to spare for the rounding of the inverse
+    spare = y.dtype == torch.float32
+    lead = inverse.bmm(blocks) if spare else torch.linalg.solve_triangular(triangle, blocks, upper=True)
     return _CompactForm(y, scale, inverse.to(y.dtype), lead.flatten(0, 1).to(y.dtype))
 
 
@@ -232,6 +231,12 @@ class _Reflect(Function):
     def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if g is None:
             return None, None, None
+        with without_autocast(g.device):  # a backward may be run, or traced, under it
+            return _Reflect.pulled_back(ctx, g)
+
+    @staticmethod
+    def pulled_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of ``forward``'s arguments."""
         columns, x, coefficients, *rest = ctx.saved_tensors
         form = _CompactForm(*rest)
         again = torch.is_grad_enabled()

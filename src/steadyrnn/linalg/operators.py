@@ -69,6 +69,4 @@ def spectral_operator(left: tuple[Tensor, Tensor], sigma: Tensor, right: tuple[T
     y_v, z_v = right
     scaled = sigma.unsqueeze(-1) * z_v.mT  # (H, K2), Sigma Z_v'
     first = scaled - y_u @ (z_u @ scaled)  # (H, K2)
-    return DiagonalLowRank(
-        sigma, torch.cat([-first, -y_u], dim=1), torch.cat([y_v, sigma.unsqueeze(-1) * z_u.mT], dim=1)
-    )
+    return DiagonalLowRank(sigma, torch.cat([-first, -y_u], dim=1), torch.cat([y_v, sigma.unsqueeze(-1) * z_u.mT], dim=1))

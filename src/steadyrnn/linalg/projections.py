@@ -122,9 +122,7 @@ def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
         return rows.clone()
     bound = torch.as_tensor(radius, dtype=wide.dtype, device=wide.device).reshape(-1, 1)
     if len(bound) not in (1, len(rows)):
-        raise ShapeError(
-            f"`radius` must be a number or one for each of the {len(rows)} rows, but has {len(bound)} entries."
-        )
+        raise ShapeError(f"`radius` must be a number or one for each of the {len(rows)} rows, but has {len(bound)} entries.")
     if not bool((bound >= 0).all()):
         raise ArgumentError("`radius` must not be negative nor NaN: no row has a negative norm.")
     size = wide.abs()
@@ -136,9 +134,7 @@ def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def project_forget_rows(
-    w: Tensor, u: Tensor, b: Tensor, bound: float, input_bound: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def project_forget_rows(w: Tensor, u: Tensor, b: Tensor, bound: float, input_bound: float) -> tuple[Tensor, Tensor, Tensor]:
     r"""Return the nearest forget gate whose activation stays below a bound.
 
     .. math:: \lVert w \rVert_1 + B_x \lVert u \rVert_1 + b \le c \quad\text{for each row } (w, u, b)

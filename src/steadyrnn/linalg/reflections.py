@@ -201,9 +201,7 @@ def svd_product_gradient(
     return g, grad_us, grad_sigma, grad_vs[::-1]
 
 
-def _svd_states(
-    h: Tensor, us: Sequence[Tensor], sigma: Tensor, vs: Sequence[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
+def _svd_states(h: Tensor, us: Sequence[Tensor], sigma: Tensor, vs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Return every state from ``h`` to ``V^T h``, and every state from there, times ``sigma``, to ``W h``."""
     inner = [h]
     for v in vs:
@@ -217,8 +215,7 @@ def _svd_states(
 def _split(h: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     if u.dim() != 1 or len(u) > h.shape[-1]:
         raise ShapeError(
-            f"`u` must be a vector of at most {h.shape[-1]} entries, the length of a row, "
-            f"but has shape {tuple(u.shape)}."
+            f"`u` must be a vector of at most {h.shape[-1]} entries, the length of a row, but has shape {tuple(u.shape)}."
         )
     head, tail = h.split([h.shape[-1] - len(u), len(u)], dim=-1)
     return head, tail

@@ -33,9 +33,7 @@ def scratch(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
         kept = _LOCAL.kept = {}
     memory = kept.get((name, like.dtype))
     if memory is None or memory.numel() < size:
-        with torch.inference_mode(
-            False
-        ):  # an inference tensor could not be written to by a later call outside that mode
+        with torch.inference_mode(False):  # an inference tensor could not be written to by a later call outside that mode
             memory = torch.empty(size, dtype=like.dtype, device=like.device)
         if size * memory.element_size() <= KEPT_BYTES:
             kept[name, like.dtype] = memory

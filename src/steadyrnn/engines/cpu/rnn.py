@@ -100,9 +100,7 @@ class RNNFamily(Family):
         self.clear_padding(adjoint)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
         grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
-        return Gradients(
-            grad_x, [carry], grad_w, self.weight_gradient(adjoint, done.output), grad_b, grad_b_hh, grad_theta
-        )
+        return Gradients(grad_x, [carry], grad_w, self.weight_gradient(adjoint, done.output), grad_b, grad_b_hh, grad_theta)
 
     def weight_gradient(self, adjoint: Tensor, output: Tensor) -> list[Tensor]:
         """Return the gradient of W, or of the three parts of a factored one, from products over all time."""

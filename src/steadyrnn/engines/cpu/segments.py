@@ -1,6 +1,7 @@
 """Recomputation: keep the states at about sqrt(T) times only, and run each segment again for its adjoint."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,8 @@ def run_segments(call: Call, cell: Cell) -> Forward:
 
 def segments_like(call: Call) -> Tensor:
     """Return an empty tensor of the shape of the stash of :func:`run_segments`."""
-    steps, batch = call.input.shape[:2]
+    steps: Any = call.input.shape[0]
+    batch = call.input.shape[1]
     if isinstance(steps, torch.SymInt):  # a square root would tie the traced graph to one length
         count = torch.library.get_ctx().new_dynamic_size()
     else:
@@ -83,9 +85,7 @@ def run_segments_back(
         grad_state = list(part.state)
         total = part if total is None else added(total, part)
     if total is None:
-        total = family_of(call, cell, whole=False).backward(
-            Forward(grad_like(call), [], stash), None, grad_state, needs_input
-        )
+        total = family_of(call, cell, whole=False).backward(Forward(grad_like(call), [], stash), None, grad_state, needs_input)
     return total._replace(input=grad_input)
 
 
