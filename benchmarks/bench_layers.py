@@ -21,7 +21,7 @@ def torch_layer(kind: str, size: int) -> nn.RNNBase:
 
 
 def our_layer(kind: str, size: int, transition: str, recompute: bool = False) -> nn.Module:
-    """Return our layer; ``transition`` is "free", or the number of reflectors a side of a Spectral weight."""
+    """Return our layer; ``transition`` is "free", or the reflectors a side of a Spectral candidate weight."""
     constraint = "free" if transition == "free" else sr.Spectral(reflectors=int(transition), radius=0.01)
     layer: nn.Module = getattr(sr, kind)(size, size, transition=constraint, recompute=recompute)
     return layer
@@ -102,13 +102,10 @@ def main() -> None:
     for kind in options.only.split(","):
         check(kind)
         for shape in SHAPES:
-            rows.append(measure(kind, shape, "free", options.repeats, not options.no_memory))
-            if kind == "RNN":
-                rows.append(measure(kind, shape, "16", options.repeats, not options.no_memory))
-        for *shape3, reflectors in FACTORED if kind == "RNN" else []:
-            rows.append(
-                measure(kind, (shape3[0], shape3[1], shape3[2]), str(reflectors), options.repeats, not options.no_memory)
-            )
+            for transition in ("free", "16"):
+                rows.append(measure(kind, shape, transition, options.repeats, not options.no_memory))
+        for steps, batch, size, reflectors in FACTORED:
+            rows.append(measure(kind, (steps, batch, size), str(reflectors), options.repeats, not options.no_memory))
     show(rows)
     save(f"layers-{options.threads}-threads", rows)
     if not options.no_memory:

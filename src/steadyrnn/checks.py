@@ -126,4 +126,6 @@ def carries_transform(*tensors: Tensor | None) -> bool:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
+    if torch.autograd.forward_ad._current_level < 0:  # no level is open, so nothing carries a tangent
+        return False
     return any(tensor is not None and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)

@@ -160,9 +160,7 @@ class Eager(Function):
     @staticmethod
     def forward(ctx: Any, op: "RegisteredOp", kept: Kept, sizes: Tensor | None, *tensors: Any) -> tuple[Tensor, ...]:
         """Run the kernel below autograd and save what the adjoint needs; ``tensors`` are in the order of gradients."""
-        x, weight_ih, *rest = tensors
-        state, recurrent = rest[: kept.states], rest[kept.states : -3]
-        inputs = (x, weight_ih, state, recurrent, *rest[-3:], sizes, kept.cell, kept.reverse, kept.recompute, True)
+        inputs = inputs_of(kept, sizes, tensors, keep=True)
         with torch._C._AutoDispatchBelowAutograd():
             result: tuple[Tensor, Tensor, Tensor, Tensor] = op.forward(*inputs)
         setup_context(ctx, inputs, result)
@@ -202,15 +200,34 @@ def is_plain(tensors: Sequence[Tensor | None]) -> bool:
     return all(t is None or (type(t) in (Tensor, Parameter) and not t.is_meta) for t in tensors)
 
 
+def run_plain(
+    registered: RegisteredOp, kept: Kept, sizes: Tensor | None, tensors: Sequence[Tensor | None], keep: bool
+) -> tuple[Tensor, ...]:
+    """Run the kernel without an op around it, on tensors in the order of gradients; for autograd only if ``keep``."""
+    if keep:
+        result: tuple[Tensor, ...] = Eager.apply(registered, kept, sizes, *tensors)  # type: ignore[no-untyped-call]
+        return result
+    with torch._C._AutoDispatchBelowAutograd():
+        result = registered.forward(*inputs_of(kept, sizes, tensors, keep))
+    return result
+
+
+def inputs_of(kept: Kept, sizes: Tensor | None, tensors: Sequence[Any], keep: bool) -> tuple[Any, ...]:
+    """Return the arguments of the forward function from tensors in the order of gradients."""
+    x, weight_ih, *rest = tensors
+    state, recurrent = rest[: kept.states], rest[kept.states : -3]
+    return (x, weight_ih, state, recurrent, *rest[-3:], sizes, kept.cell, kept.reverse, kept.recompute, keep)
+
+
 def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence[Tensor]) -> tuple[Tensor, State]:
     """Run a recurrence; ``recurrent`` is its recurrent weight, dense or in three parts."""
     run, state = recurrence, list(recurrence.state)
     biases = (run.bias_ih, run.bias_hh, run.theta)
     tensors = (run.input, run.weight_ih, *state, *recurrent, *biases)
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    if keep and is_plain(tensors):
+    if is_plain(tensors):
         kept = Kept(run.cell.key, run.reverse, run.recompute, len(state), len(recurrent))
-        result = Eager.apply(registered, kept, run.batch_sizes, *tensors)  # type: ignore[no-untyped-call]
+        result = run_plain(registered, kept, run.batch_sizes, tensors, keep)
     else:
         result = registered.op(
             run.input, run.weight_ih, state, list(recurrent), *biases, run.batch_sizes, run.cell.key, run.reverse,

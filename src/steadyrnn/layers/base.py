@@ -183,4 +183,6 @@ class RecurrentLayer(RecurrentWeights, ABC):
             data = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
             if self.dropout and layer < self.num_layers - 1:
                 data = nn.functional.dropout(data, self.dropout, self.training)
+        if len(finals) == 1:
+            return data, tuple(state.unsqueeze(0) for state in finals[0])
         return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))

@@ -107,8 +107,8 @@ class OneDNNFamily(Family):
     def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return both weights and both biases, zero where there is none."""
         call = self.call
-        zero = call.weight_ih.new_zeros(call.weight_ih.shape[0])
-        b_ih, b_hh = (zero if b is None else b for b in (call.bias_ih, call.bias_hh))
+        rows = call.weight_ih.shape[0]
+        b_ih, b_hh = (call.weight_ih.new_zeros(rows) if b is None else b for b in (call.bias_ih, call.bias_hh))
         return call.weight_ih, call.recurrent[0].contiguous(), b_ih, b_hh
 
     def forward(self, keep: bool) -> Forward:
@@ -127,11 +127,11 @@ class OneDNNFamily(Family):
         """Run its adjoint."""
         call = self.call
         h, c = (s.contiguous().unsqueeze(0) for s in call.state)
-        given = [torch.zeros_like(s) if g is None else g for g, s in zip(grad_state, call.state, strict=True)]
+        given = [None if g is None else g.contiguous().unsqueeze(0) for g in grad_state]
         grad = torch.zeros_like(done.output) if grad_output is None else grad_output.contiguous()
         d_x, d_ih, d_hh, d_b, _, d_h, d_c = torch.ops.aten.mkldnn_rnn_layer_backward(
             call.input.contiguous(), *self.weights(), h, c, done.output, *(s.unsqueeze(0) for s in done.state), grad,
-            *(g.contiguous().unsqueeze(0) for g in given), call.reverse, _LSTM_MODE, self.hidden, 1, True, True, False,
+            *given, call.reverse, _LSTM_MODE, self.hidden, 1, True, True, False,
             [], False, done.stash,
         )  # fmt: skip
         b_ih = None if call.bias_ih is None else d_b
