@@ -58,7 +58,8 @@ def measure(kind: str, shape: tuple[int, int, int], transition: str, repeats: in
         sizes = [str(number) for number in shape]
         row["ours_MiB"] = peak_memory(__file__, "ours", kind, transition, *sizes)
         row["theirs_MiB"] = peak_memory(__file__, "theirs", kind, transition, *sizes)
-        row["memory_ratio"] = float(row["ours_MiB"]) / float(row["theirs_MiB"])  # type: ignore[arg-type]
+        ours_mib, theirs_mib = float(row["ours_MiB"]), float(row["theirs_MiB"])  # type: ignore[arg-type]
+        row["memory_ratio"] = ours_mib / theirs_mib if theirs_mib > 1 else None  # below a page or two nothing can be said
     return row
 
 

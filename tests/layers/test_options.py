@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
+import steadyrnn as sr
 from steadyrnn.activations import ACTIVATIONS, LeakyReLU
 from steadyrnn.errors import EngineError
 from steadyrnn.layers.gru import GRU
@@ -357,3 +358,19 @@ def test_same_seed_gives_the_same_layer_and_the_same_run(kind: str) -> None:
         layer = make(kind, num_layers=2, dropout=0.5, transition="spectral")
         found.append(layer(data())[0])
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
+def test_a_cell_starts_from_its_learned_state_unless_given_one(kind: str) -> None:
+    cell = getattr(sr, kind)(3, 4, learn_initial_state=True)
+    learned = [parameter for name, parameter in cell.named_parameters() if name.startswith("initial_")]
+    with torch.no_grad():
+        for parameter in learned:
+            parameter.normal_()
+    x = torch.randn(2, 3)
+    given = tuple(parameter.expand(2, 4) for parameter in learned)
+    ours, theirs = cell(x), cell(x, given if kind == "LSTMCell" else given[0])
+    for a, b in zip(*(out if isinstance(out, tuple) else (out,) for out in (ours, theirs)), strict=True):
+        assert torch.equal(a, b)
+    (ours[0] if isinstance(ours, tuple) else ours).sum().backward()
+    assert all(parameter.grad is not None for parameter in learned)

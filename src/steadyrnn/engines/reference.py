@@ -1,9 +1,13 @@
 """The plain loop: any dtype and device, differentiable to any order and in forward mode. Every engine answers to it."""
 
+import math
+
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from steadyrnn.cells.base import Recur, State
+from steadyrnn.checks import carries_transform
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Engine, Recurrence
@@ -56,6 +60,26 @@ class ReferenceEngine(Engine):
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the loop; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
+        if recurrence.recompute and torch.is_grad_enabled() and not carries_transform(*recurrence.tensors):
+            return self._run_pieces(recurrence._replace(recompute=False))
+        return self._run_whole(recurrence)
+
+    def _run_pieces(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        """Run pieces of about sqrt(T) steps, of which autograd keeps the initial states only and runs the rest again."""
+        x, state, sizes = recurrence.input, recurrence.state, recurrence.batch_sizes
+        length = math.isqrt(max(x.shape[0] - 1, 0)) + 1
+        starts = list(range(0, x.shape[0], length))
+        outputs: list[Tensor] = []
+        for start in reversed(starts) if recurrence.reverse else starts:
+            part = slice(start, start + length)
+            piece = recurrence._replace(input=x[part], state=state, batch_sizes=None if sizes is None else sizes[part])
+            output, state = checkpoint(self._run_whole, piece, use_reentrant=False)
+            outputs.append(output)
+        if not outputs:
+            return self._run_whole(recurrence)
+        return torch.cat(outputs[::-1] if recurrence.reverse else outputs), state
+
+    def _run_whole(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         x, state, cell = recurrence.input, recurrence.state, recurrence.cell
         steps, rows = x.shape[0], x.shape[1]
         recur = recurrent_product(recurrence)

@@ -33,12 +33,13 @@ class RecurrentStep(RecurrentWeights, ABC):
         hidden_size: int,
         bias: bool | Literal["single"],
         transition: TransitionLike | StableLSTM,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        learn_initial_state: bool,
+        kwargs: dict[str, Any],
     ) -> None:
         super().__init__()
         self._prepare(cell, input_size, hidden_size, bias)
-        self._add("", input_size, self._read_transition(transition), False, {"device": device, "dtype": dtype})
+        self.learn_initial_state = bool(learn_initial_state)
+        self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
         self.reset_parameters()
 
     @abstractmethod
@@ -61,12 +62,18 @@ class RecurrentStep(RecurrentWeights, ABC):
         rows = (data.shape[0], self.hidden_size)
         state = check_states(self._states(hx), rows if batched else rows[1:], self.weight_ih)
         if state is None:
-            state = tuple(data.new_zeros(rows) for _ in range(self.cell.states))
+            state = self._start(data, rows)
         state = tuple((s if batched or hx is None else s.unsqueeze(0)).to(dtype) for s in state)
         with without_autocast(data.device):
             run = self._recurrence(data.to(dtype).unsqueeze(0), state, "", None, False, False)
             _, state = ReferenceEngine().run(run)
         return state if batched else tuple(s.squeeze(0) for s in state)
+
+    def _start(self, data: Tensor, rows: tuple[int, int]) -> State:
+        """Return the learned initial state, or zero, for every row."""
+        if self.learn_initial_state:
+            return tuple(getattr(self, name).expand(rows) for name in self._state_names())
+        return tuple(data.new_zeros(rows) for _ in range(self.cell.states))
 
 
 class RNNCell(RecurrentStep):
@@ -80,6 +87,7 @@ class RNNCell(RecurrentStep):
         device: Where parameters live.
         dtype: Their dtype.
         transition: The set the recurrent weight stays in.
+        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.RNNCell(3, 4, transition="spectral")
@@ -100,9 +108,10 @@ class RNNCell(RecurrentStep):
         dtype: torch.dtype | None = None,
         *,
         transition: TransitionLike = "free",
+        learn_initial_state: bool = False,
     ) -> None:
-        cell = RNNStep(as_activation(nonlinearity))
-        super().__init__(cell, input_size, hidden_size, bias, transition, device, dtype)
+        cell, kwargs = RNNStep(as_activation(nonlinearity)), {"device": device, "dtype": dtype}
+        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
 
     def _states(self, hx: Tensor | None) -> State | None:
         return None if hx is None else (hx,)
@@ -123,6 +132,7 @@ class GRUCell(RecurrentStep):
         dtype: Their dtype.
         transition: The set of the candidate's weight, or a mapping from gates to sets.
         reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.
+        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.GRUCell(3, 4, transition="ornn")
@@ -143,8 +153,10 @@ class GRUCell(RecurrentStep):
         *,
         transition: TransitionLike = "free",
         reset_after: bool = True,
+        learn_initial_state: bool = False,
     ) -> None:
-        super().__init__(GRUStep(bool(reset_after)), input_size, hidden_size, bias, transition, device, dtype)
+        cell, kwargs = GRUStep(bool(reset_after)), {"device": device, "dtype": dtype}
+        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
 
     def _states(self, hx: Tensor | None) -> State | None:
         return None if hx is None else (hx,)
@@ -164,6 +176,7 @@ class LSTMCell(RecurrentStep):
         device: Where parameters live.
         dtype: Their dtype.
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
+        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.LSTMCell(3, 4)
@@ -184,8 +197,10 @@ class LSTMCell(RecurrentStep):
         dtype: torch.dtype | None = None,
         *,
         transition: TransitionLike | StableLSTM = "free",
+        learn_initial_state: bool = False,
     ) -> None:
-        super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, device, dtype)
+        kwargs = {"device": device, "dtype": dtype}
+        super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
 
     def _states(self, hx: Any) -> State | None:
         if hx is None:
