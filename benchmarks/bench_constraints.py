@@ -1,11 +1,10 @@
 """Building W and its gradient, beside torch's orthogonal maps and geotorch: ``python benchmarks/bench_constraints.py``."""
 
-import argparse
 from collections.abc import Callable
 
 import geotorch
 import torch
-from measure import pairs, save, show
+from measure import options, pairs, save, show
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
@@ -56,14 +55,11 @@ def measure(size: int, repeats: int) -> list[dict[str, object]]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=9)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    rows = [row for size in (128, 256, 512) for row in measure(size, options.repeats)]
+    chosen = options(__doc__).parse_args()
+    torch.set_num_threads(chosen.threads)
+    rows = [row for size in (128, 256, 512) for row in measure(size, chosen.repeats)]
     show(rows)
-    save(f"constraints-{options.threads}-threads", rows)
+    save(f"constraints-{chosen.threads}-threads", rows)
 
 
 if __name__ == "__main__":

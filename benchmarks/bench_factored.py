@@ -1,10 +1,9 @@
 """Where the factored step beats the dense one (behind ``factored_pays``): ``python benchmarks/bench_factored.py``."""
 
-import argparse
 from collections.abc import Callable
 
 import torch
-from measure import pairs, save, show
+from measure import options, pairs, save, show
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
@@ -39,14 +38,11 @@ def measure(size: int, rank: int, rows: int, repeats: int) -> dict[str, object]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=9)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    rows = [measure(size, rank, batch, options.repeats) for batch in (1, 64) for size, rank in SIZES]
+    chosen = options(__doc__).parse_args()
+    torch.set_num_threads(chosen.threads)
+    rows = [measure(size, rank, batch, chosen.repeats) for batch in (1, 64) for size, rank in SIZES]
     show(rows)
-    save(f"factored-{options.threads}-threads", rows)
+    save(f"factored-{chosen.threads}-threads", rows)
 
 
 if __name__ == "__main__":

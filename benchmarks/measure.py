@@ -1,5 +1,6 @@
 """What the benchmarks share: alternating pairs, peak memory in a process of its own, a table, a JSON file."""
 
+import argparse
 import json
 import platform
 import statistics
@@ -13,6 +14,14 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """Return the options every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads (2 on an idle machine of 2 cores)")
+    parser.add_argument("--repeats", type=int, default=9, help="alternating pairs a row")
+    return parser
 
 
 def pairs(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int = 9) -> dict[str, float]:

@@ -362,7 +362,7 @@ def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") ->
     if isinstance(nonlinearity, Activation):
         if _CLASSES.get(nonlinearity.name) is not type(nonlinearity):
             raise ArgumentError(
-                f"`nonlinearity` is a {type(nonlinearity).__qualname__}, but the name {nonlinearity.name!r} belongs to "
+                f"`{name}` is a {type(nonlinearity).__qualname__}, but the name {nonlinearity.name!r} belongs to "
                 "another class. Give every activation a `name` of its own."
             )
         return nonlinearity

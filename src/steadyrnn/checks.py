@@ -84,7 +84,7 @@ def check_finite(name: str, tensor: Tensor) -> Tensor:
         >>> check_finite("weight", torch.ones(2)).sum()
         tensor(2.)
     """
-    if not bool(tensor.isfinite().all()):
+    if not tensor.is_meta and not bool(tensor.isfinite().all()):
         raise NotFiniteError(f"`{name}` holds NaN or infinity; nothing can be said of it or done with it.")
     return tensor
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.constraints import ExpOrthogonal, HouseholderOrthogonal, Spectral, SpectralBall, StableLSTM
+from steadyrnn.constraints import ExpOrthogonal, Free, HouseholderOrthogonal, Spectral, SpectralBall, StableLSTM
 from steadyrnn.constraints.attach import constrain
+from steadyrnn.constraints.base import Projected
 from steadyrnn.constraints.optimizer import attach_projection, parameter_groups, penalty
 from steadyrnn.constraints.sites import sites
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
+from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 from tests.constraints.cases import CASES, PROJECTIONS, RECENTRED, rounding
@@ -89,7 +91,7 @@ def test_a_removed_handle_projects_no_more() -> None:
     push(*copy.deepcopy((model, optimizer)))
 
 
-class Counting(nn.Module):
+class Counting(nn.Module, Projected):
     """Counts how often it is put back."""
 
     def __init__(self) -> None:
@@ -313,8 +315,16 @@ def test_groups_hold_every_parameter_once(name: str) -> None:
     assert [group["lr"] for group in groups] == [0.01, 0.1]
     held = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(held) == sorted({id(parameter) for parameter in model.parameters()})
-    raw = {id(tensor) for site in sites(model) for tensor in site.raw.values()}
-    assert {id(parameter) for parameter in groups[0]["params"]} == raw
+    constrained = [*model.slot.parameters(), *model.linear.parametrizations["weight"].parameters()]
+    expected = set() if isinstance(model.slot.constraint, Free) else {id(parameter) for parameter in constrained}
+    assert {id(parameter) for parameter in groups[0]["params"]} == expected
+
+
+def test_free_gates_of_a_constrained_layer_learn_at_the_plain_rate() -> None:
+    gru = GRU(2, 3, transition="spectral")
+    slow = {id(parameter) for parameter in parameter_groups(gru, lr=0.1, transition_lr=0.01)[0]["params"]}
+    names = {name for name, parameter in gru.named_parameters() if id(parameter) in slow}
+    assert names == {f"transition_l0.n.raw{place}" for place in range(3)}
 
 
 def test_groups_of_one_learning_rate() -> None:
@@ -399,3 +409,19 @@ def test_learning_with_adam_keeps_moments_while_the_base_moves() -> None:
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 1e-3
+
+
+def test_a_method_of_the_users_that_happens_to_have_the_name_is_not_called() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def after_optimizer_step(self, step: int) -> None:
+            raise AssertionError("called")
+
+    model = Mine()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    attach_projection(optimizer, model)
+    model.weight.grad = torch.ones(1)
+    optimizer.step()

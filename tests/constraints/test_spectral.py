@@ -12,6 +12,8 @@ from steadyrnn.constraints.interval import distance_from_interval, from_interval
 from steadyrnn.constraints.optimizer import attach_projection, penalty
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.linalg.householder import householder_product
+from steadyrnn.linalg.packing import pack
 from tests.constraints.cases import DTYPES, gaussian_like, rounding
 
 INTERVALS = [(1.0, 0.0), (1.0, 0.01), (1.0, 0.5), (0.5, 0.45), (2.0, 2.0)]
@@ -210,3 +212,34 @@ def test_a_bad_argument_is_refused(arguments: dict[str, object], error: type[Exc
 def test_more_reflectors_than_the_shape_has_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"at most \(3, 4\) .* but is \(4, 4\)"):
         Spectral(reflectors=4).raw(3, 4)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (3, 7), (5, 1), (1, 5)])
+def test_the_longer_side_of_a_rectangular_matrix_is_applied_as_if_multiplied_out(shape: tuple[int, int]) -> None:
+    constraint = Spectral(radius=0.5)
+    raw = [torch.randn_like(tensor, dtype=torch.float64) for tensor in constraint.raw(*shape)]
+    left, right, sigma = constraint.parts(*raw)
+    u, v = (householder_product(side)[:, : len(sigma)] for side in (left, right))
+    torch.testing.assert_close(constraint(*raw), (u * sigma) @ v.mT, rtol=0, atol=64 * torch.finfo(torch.float64).eps)
+
+
+def test_a_very_tall_matrix_needs_no_square_of_its_height() -> None:
+    constraint = Spectral()
+    raw = [tensor.requires_grad_() for tensor in constraint.raw(30_000, 4)]
+    constraint(*raw).sum().backward()  # the square would take 3.6 GB
+    assert all(bool(tensor.grad.isfinite().all()) for tensor in raw)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 1.0])
+def test_the_factored_form_is_orthogonal_even_for_nearly_parallel_reflectors(spread: float) -> None:
+    size, count = 128, 16
+    constraint = Spectral(reflectors=count, radius=0.0)
+    _, _, free = constraint.raw(size, size)
+    base = torch.randn(size, 1)
+    columns = (base + spread * torch.randn(size, count)).tril()
+    near = pack(columns, constraint.left_index)
+    operator = constraint.operator(near, near, free)
+    assert operator is not None
+    q = operator.dense().double()
+    ratio = torch.linalg.matrix_norm(torch.eye(size) - q.mT @ q, 1) / (size * torch.finfo(torch.float32).eps / 2)
+    assert float(ratio) <= 30

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
+import steadyrnn as sr
 from steadyrnn.constraints.spectral import Spectral
 from steadyrnn.errors import EngineError
 from tests.support.errors import assert_equal_up_to_rounding
@@ -201,3 +202,13 @@ def test_output_changed_in_place_is_right_or_refused(kind: str) -> None:
             raise
     else:
         assert_equal_up_to_rounding(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_many_cotangents_at_once_give_the_jacobian(kind: str) -> None:
+    layer = getattr(sr, kind)(2, 3, dtype=torch.float64)
+    x = torch.randn(3, 1, 2, dtype=torch.float64)
+    one_by_one, at_once = (
+        torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize) for vectorize in (False, True)
+    )
+    torch.testing.assert_close(at_once, one_by_one, rtol=0, atol=16 * torch.finfo(x.dtype).eps)

@@ -111,7 +111,7 @@ def test_engines_by_name_agree(kind: str, engine: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_explain_says_what_would_run_and_what_ran(kind: str) -> None:
     layer = make(kind)
-    assert "has not run yet; it would run on engine cpu: first choice on cpu" in layer.explain()
+    assert "has not run yet (or compiled only); it would run on engine cpu: first choice on cpu" in layer.explain()
     layer(data())
     assert layer.explain() == f"{type(layer).__name__} ran on engine cpu: first choice on cpu"
 

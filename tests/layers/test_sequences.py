@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+import steadyrnn as sr
+from steadyrnn.errors import ShapeError
 from tests.support.errors import assert_equal_up_to_rounding
 from tests.support.layers import KINDS, states_of, tensors_of, zero_states
 
@@ -253,3 +255,16 @@ def test_every_size_runs_and_learns(kind: str, hidden: int) -> None:
     output, _ = layer(torch.randn(3, 2, 1))
     output.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters() if p.numel())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_lengths_of_a_narrow_dtype_mean_the_same(dtype: torch.dtype) -> None:
+    layer, x = sr.RNN(2, 3), torch.randn(300, 2, 2)
+    expected, _ = layer(x, lengths=[200, 10])
+    assert torch.equal(layer(x, lengths=torch.tensor([200, 10], dtype=dtype))[0], expected)
+
+
+def test_a_packed_sequence_of_numbers_instead_of_vectors_is_refused() -> None:
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(4, 2), [4, 2])
+    with pytest.raises(ShapeError, match="`input`"):
+        sr.RNN(2, 3)(packed)

@@ -1,5 +1,6 @@
 """What a constraint is, and the laws of its kind."""
 
+import copy
 from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, Self
@@ -11,7 +12,7 @@ from steadyrnn.checks import check_finite, check_matrix, without_autocast
 from steadyrnn.errors import ArgumentError, ConstraintError, NotInvertibleError, ShapeError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-__all__ = ["Constraint", "Kind", "membership_tolerance"]
+__all__ = ["Constraint", "Kind", "Projected", "membership_tolerance"]
 
 
 class Kind(Enum):
@@ -35,6 +36,14 @@ def membership_tolerance(matrix: Tensor) -> float:
         True
     """
     return float(16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps)
+
+
+class Projected(ABC):
+    """A module that puts its own parameters back into a set after each optimizer step."""
+
+    @abstractmethod
+    def after_optimizer_step(self) -> None:
+        """Put the parameters back."""
 
 
 class Constraint(nn.Module, ABC):
@@ -141,7 +150,8 @@ class Constraint(nn.Module, ABC):
 
     def sample(self, rows: int, columns: int) -> Tensor:
         """Return a random member of the set, shape ``(M, N)``, drawn as a fresh layer's weight is."""
-        return self(*self.raw(rows, columns)).detach()
+        fresh = copy.deepcopy(self)  # drawing raw tensors fixes shapes and buffers, which belong to the weight in use
+        return fresh(*fresh.raw(rows, columns)).detach()
 
     def project(self, matrix: Tensor) -> Tensor:
         """Return the nearest member (Frobenius norm), shape ``(M, N)``; idempotent, and the identity on members."""

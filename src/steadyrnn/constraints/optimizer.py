@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
 
+from .base import Projected
+from .free import Free
 from .sites import sites
 from .slot import Slot
 
@@ -113,7 +115,7 @@ def parameter_groups(model: nn.Module, lr: float, transition_lr: float | None = 
         [(1, 0.0001), (3, 0.001)]
         >>> optimizer = torch.optim.Adam(groups)
     """
-    raw = {id(tensor) for site in sites(model) for tensor in site.raw.values()}
+    raw = {id(tensor) for site in sites(model) if not isinstance(site.constraint, Free) for tensor in site.raw.values()}
     split: tuple[list[Tensor], list[Tensor]] = ([], [])
     for parameter in model.parameters():
         split[id(parameter) not in raw].append(parameter)
@@ -149,7 +151,7 @@ def penalty(model: nn.Module) -> Tensor:
 def _joint_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield the modules that put their own parameters back after a step, as a layer with a joint constraint does."""
     for name, module in model.named_modules():
-        if hasattr(module, "after_optimizer_step") and not isinstance(module, Slot):
+        if isinstance(module, Projected) and not isinstance(module, Slot):
             yield name, module
 
 

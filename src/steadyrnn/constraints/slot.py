@@ -13,7 +13,7 @@ from steadyrnn.checks import without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .base import Constraint, Kind, membership_tolerance
+from .base import Constraint, Kind, Projected, membership_tolerance
 
 __all__ = ["Slot", "cached"]
 
@@ -25,8 +25,9 @@ _CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
 def cached() -> Iterator[None]:
     """Evaluate each constraint once inside this context: for a user's own loop over cells.
 
-    The weight is computed again when a raw tensor was changed or gradients were switched on in between. Nothing is kept
-    on a module, so modules can be copied and saved meanwhile; all is forgotten when the outermost context ends.
+    The weight is computed again when a raw tensor was changed or gradients were switched on in between (a change in
+    place through ``.data`` cannot be seen), and one backward pass uses its graph up. Nothing is kept on a module, so
+    modules can be copied and saved meanwhile; all is forgotten when the outermost context ends.
 
     Example:
         >>> cell = sr.RNNCell(2, 3, transition="ornn")
@@ -45,7 +46,7 @@ def cached() -> Iterator[None]:
         _CACHE.reset(token)
 
 
-class Slot(nn.Module):
+class Slot(nn.Module, Projected):
     """A weight that is kept in a set of matrices.
 
     Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd
@@ -103,7 +104,9 @@ class Slot(nn.Module):
         if store is None:
             return evaluate()
         raw = tuple(getattr(self, f"raw{place}") for place in range(self.count))
-        stamp = (torch.is_grad_enabled(), *(r._version for r in raw))
+        # a move (``to``, ``.data =``) and ``requires_grad_`` leave tensor and version as they were
+        state = ((r._version, r.data_ptr(), r.dtype, r.requires_grad) for r in raw)
+        stamp = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *state)
         known = store.get((self, what))
         # the tensors themselves are kept, not their ids: another tensor may get the id of one that is gone
         if known is None or known[1] != stamp or any(a is not b for a, b in zip(known[0], raw, strict=True)):
@@ -132,7 +135,8 @@ class Slot(nn.Module):
     def assign(self, matrix: Tensor) -> None:
         """Set the raw tensors so that the weight is ``matrix``, which must be a member of the set."""
         wide = matrix.detach().to(self.raw0.device)
-        allowed = membership_tolerance(wide)  # of the dtype it was rounded to
+        # rounded to the coarser of both dtypes, now or before
+        allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
         wide = wide.float() if wide.dtype in (torch.bfloat16, torch.float16) else wide
         self._set(self.constraint.right_inverse(wide, allowed))
 
@@ -162,12 +166,12 @@ class Slot(nn.Module):
 
 def _remember(slot: Slot, *_: object) -> None:
     """Keep what a refused load must put back."""
-    slot.__dict__["_before_load"] = [(tensor, tensor.detach().clone()) for tensor in slot.state_dict(keep_vars=True).values()]
+    slot.__dict__["_before_load"] = {name: tensor.detach().clone() for name, tensor in slot.state_dict().items()}
 
 
 def _refuse_outside(slot: Slot, _: object) -> None:
     """Refuse a loaded weight outside the set, where the raw tensors alone do not keep it inside."""
-    constraint, before = slot.constraint, slot.__dict__.pop("_before_load", [])
+    constraint, before = slot.constraint, slot.__dict__.pop("_before_load", {})
     if constraint.kind not in (Kind.PROJECTION, Kind.RECENTRED) or slot.raw0.is_meta:
         return
     with torch.no_grad():
@@ -179,8 +183,8 @@ def _refuse_outside(slot: Slot, _: object) -> None:
         slot._settle()
     if not violation <= allowed:
         with torch.no_grad():
-            for tensor, value in before:
-                tensor.copy_(value)
+            for name, tensor in slot.state_dict(keep_vars=True).items():
+                tensor.copy_(before[name])
         raise ConstraintError(
             f"A loaded weight is outside the set of {constraint}: violation {violation:.3g}, "
             f"allowed for rounding {allowed:.3g}. Load a state dict that was saved from inside the set."

@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from steadyrnn.checks import check_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
-from steadyrnn.linalg.householder import householder_factors, householder_product
+from steadyrnn.linalg.householder import householder_apply, householder_factors, householder_product
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
 from steadyrnn.linalg.packing import pack, trapezoid_index, unpack
 from steadyrnn.linalg.projections import clip_singular_values
@@ -67,7 +68,7 @@ class Spectral(Constraint):
         project: bool = False,
     ) -> None:
         super().__init__(project=project)
-        if sigma not in _KINDS:
+        if not isinstance(sigma, str) or sigma not in _KINDS:
             raise ArgumentError(f"`sigma` must be one of {', '.join(_KINDS)}, but is {sigma!r}.")
         self.reflectors = _counts(reflectors)
         self.center = check_interval("center", center, 0.0, 1e6)
@@ -134,9 +135,12 @@ class Spectral(Constraint):
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(M, N)``."""
         left, right, sigma = self.parts(*raw)
-        rank = sigma.shape[0]
-        u, v = householder_product(left)[:, :rank], householder_product(right)[:, :rank]
-        return (u * sigma) @ v.mT
+        if self.rows == self.columns:
+            return (householder_product(left) * sigma) @ householder_product(right).mT
+        # the longer side is applied, never multiplied out: it would have the square of the longer size entries
+        if self.rows > self.columns:
+            return _times_rows(left, sigma, right)
+        return _times_rows(right, sigma, left).mT
 
     def operator(self, *raw: Tensor) -> DiagonalLowRank | None:
         """Return the factored form where the reflectors are few: together fewer than half the rows."""
@@ -175,12 +179,18 @@ class Spectral(Constraint):
 def _counts(reflectors: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if reflectors is None:
         return None
-    both = (reflectors, reflectors) if isinstance(reflectors, int) else tuple(reflectors)
+    both = tuple(reflectors) if isinstance(reflectors, tuple | list) else (reflectors, reflectors)
     if len(both) != 2 or any(isinstance(count, bool) or not isinstance(count, int) for count in both):
         raise ArgumentTypeError(f"`reflectors` must be a number, a pair of numbers or None, but is {reflectors!r}.")
     if min(both) < 0:
         raise ArgumentError(f"`reflectors` must not be negative, but is {reflectors!r}.")
     return both[0], both[1]
+
+
+def _times_rows(long: Tensor, sigma: Tensor, short: Tensor) -> Tensor:
+    """Return ``U[:, :r] diag(sigma) V'`` with U, of the longer side, applied to the rest, shape ``(long, short)``."""
+    inner = sigma.unsqueeze(1) * householder_product(short).mT  # (r, r)
+    return householder_apply(long, pad(inner, (0, 0, 0, long.shape[0] - inner.shape[0])))
 
 
 def _needed(rows: int, columns: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ class Recurrence(NamedTuple):
     input: Tensor  # (T, B, D)
     state: State  # each (B, H)
     weight_ih: Tensor  # (G * H, D)
-    weight_hh: Tensor | DiagonalLowRank  # (G * H, H)
+    weight_hh: Tensor | DiagonalLowRank  # (G * H, H); factors may have more digits than the input
     bias_ih: Tensor | None = None  # (G * H,)
     bias_hh: Tensor | None = None  # (G * H,)
     theta: Tensor | None = None

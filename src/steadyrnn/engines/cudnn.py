@@ -183,7 +183,7 @@ class CuDNNEngine(Engine):
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run piece by piece; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
         weight = recurrence.weight_hh
-        dense = weight.dense() if isinstance(weight, DiagonalLowRank) else weight
+        dense = weight.dense().to(recurrence.input.dtype) if isinstance(weight, DiagonalLowRank) else weight
         steps = recurrence.input.shape[0]
         if steps <= PIECE:
             return run_op(OP, recurrence, [dense])

@@ -30,7 +30,7 @@ def recurrent_product(recurrence: Recurrence) -> Recur:
     """Return the product with named rows of the recurrent weight that a cell's step asks for."""
     gates, weight, bias = recurrence.cell.gates, recurrence.weight_hh, recurrence.bias_hh
     if isinstance(weight, DiagonalLowRank):
-        operator = weight
+        operator = weight.to(recurrence.input.dtype)
         return lambda v, names: operator.apply(v) if bias is None else operator.apply(v) + bias
     size = weight.shape[1]
 

@@ -36,7 +36,7 @@ def check_engine(name: str) -> str:
         >>> check_engine("cpu")
         'cpu'
     """
-    if name != "auto" and name not in ENGINES:
+    if not isinstance(name, str) or (name != "auto" and name not in ENGINES):
         raise ArgumentError(f"`engine` must be one of auto, {', '.join(ENGINES)}, but is {name!r}.")
     return name
 

@@ -10,7 +10,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.checks import autocasts, check_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, DtypeError, ShapeError
 
-__all__ = ["check_bias", "check_dropout", "check_input", "check_states", "refuse_projection"]
+__all__ = ["check_bias", "check_dropout", "check_dtype", "check_input", "check_states", "refuse_projection"]
 
 
 def refuse_projection(proj_size: int) -> None:
@@ -27,6 +27,13 @@ def check_bias(bias: bool | Literal["single"]) -> bool | Literal["single"]:
     if bias is True or bias is False or bias == "single":
         return bias
     raise ArgumentError(f"`bias` must be True (two vectors, as torch has), 'single' or False, but is {bias!r}.")
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Refuse a dtype that no engine computes in."""
+    known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    if dtype is not None and dtype not in known:
+        raise DtypeError(f"`dtype` must be one of {', '.join(map(str, known))}, but is {dtype}.")
 
 
 def check_dropout(dropout: float, num_layers: int) -> float:
@@ -56,7 +63,8 @@ def check_input(module: torch.nn.Module, data: Tensor, weight: Tensor) -> torch.
         raise DeviceError(
             f"`input` is on {data.device}, but the weights of this {name} are on {weight.device}. Move one of them."
         )
-    if autocasts(data.device) and weight.dtype != torch.float64 and data.is_floating_point():
+    doubles = torch.float64 in (weight.dtype, data.dtype)  # which autocast leaves alone
+    if autocasts(data.device) and not doubles and data.is_floating_point():
         return torch.get_autocast_dtype(data.device.type)
     if data.dtype != weight.dtype:
         raise DtypeError(

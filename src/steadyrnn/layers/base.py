@@ -24,6 +24,8 @@ __all__ = ["RecurrentLayer"]
 class RecurrentLayer(RecurrentWeights, ABC):
     """What RNN, GRU and LSTM share; a final class gives the cell and the type of its state."""
 
+    proj_size = 0
+
     def __init__(
         self,
         cell: Cell,
@@ -55,7 +57,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
         self.recompute = bool(recompute)
         self._ran: Choice | None = None
         self._make(transition, {"device": device, "dtype": dtype})
-        self.reset_parameters()
+        self._draw()
 
     def _make(self, transition: TransitionLike | StableLSTM, kwargs: dict[str, Any]) -> None:
         """Make the parameters of every layer and direction, in torch's order."""
@@ -115,7 +117,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
         with torch.no_grad():
             x = weight.new_zeros(1, 1, self.input_size)
             choice = select(self.engine, self._recurrence(x, state, self.suffix(0, 0), None, False, False))
-        return f"{type(self).__name__} has not run yet; it would run on {choice}"
+        return f"{type(self).__name__} has not run yet (or compiled only); it would run on {choice}"
 
     @abstractmethod
     def _states(self, hx: Any) -> State | None:

@@ -40,7 +40,7 @@ class RecurrentStep(RecurrentWeights, ABC):
         self._prepare(cell, input_size, hidden_size, bias)
         self.learn_initial_state = bool(learn_initial_state)
         self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
-        self.reset_parameters()
+        self._draw()
 
     @abstractmethod
     def _states(self, hx: Any) -> State | None:
@@ -112,6 +112,7 @@ class RNNCell(RecurrentStep):
     ) -> None:
         cell, kwargs = RNNStep(as_activation(nonlinearity)), {"device": device, "dtype": dtype}
         super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
+        self.nonlinearity = cell.activation.name
 
     def _states(self, hx: Tensor | None) -> State | None:
         return None if hx is None else (hx,)
@@ -206,7 +207,8 @@ class LSTMCell(RecurrentStep):
         if hx is None:
             return None
         if not isinstance(hx, tuple | list) or len(hx) != 2:
-            raise ArgumentTypeError(f"`hx` must be a pair (h, c) for an LSTM, but is of type {type(hx).__name__}.")
+            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
+            raise ArgumentTypeError(f"`hx` must be a pair (h, c) for an LSTM, but {came}.")
         return tuple(hx)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:

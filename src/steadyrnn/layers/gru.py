@@ -49,6 +49,8 @@ class GRU(RecurrentLayer):
         Lin, Wang. uRNN: An Approach to Bounded Gradients.
     """
 
+    mode = "GRU"
+
     def __init__(
         self,
         input_size: int,

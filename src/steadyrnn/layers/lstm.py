@@ -49,6 +49,8 @@ class LSTM(RecurrentLayer):
         Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9(8), 1997.
     """
 
+    mode = "LSTM"
+
     def __init__(
         self,
         input_size: int,
@@ -77,7 +79,8 @@ class LSTM(RecurrentLayer):
         if hx is None:
             return None
         if not isinstance(hx, tuple | list) or len(hx) != 2:
-            raise ArgumentTypeError(f"`hx` must be a pair (h_0, c_0) for an LSTM, but is of type {type(hx).__name__}.")
+            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
+            raise ArgumentTypeError(f"`hx` must be a pair (h_0, c_0) for an LSTM, but {came}.")
         return tuple(hx)
 
     def _final(self, states: State) -> Any:

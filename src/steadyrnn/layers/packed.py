@@ -73,13 +73,14 @@ def check_lengths(lengths: Tensor | Sequence[int], data: Tensor) -> Tensor:
         raise ArgumentTypeError(f"`lengths` must hold integers, but has dtype {tensor.dtype}.")
     if tuple(tensor.shape) != (rows,):
         raise ShapeError(f"`lengths` must have shape ({rows},), one entry a row, but has {tuple(tensor.shape)}.")
+    tensor = tensor.to(torch.int64)  # first: in a narrow dtype the number of steps would wrap around
     inside = ((tensor >= 0) & (tensor <= steps)).all()
     message = "`lengths` must lie between 0 and the number of steps"
     if torch.compiler.is_compiling():
         torch._assert_async(inside, message)  # a number in the text would tie the graph to it
     elif not bool(inside):
         raise ArgumentError(f"{message}, {steps}, but goes from {int(tensor.min())} to {int(tensor.max())}.")
-    return tensor.to(device=data.device, dtype=torch.int64)
+    return tensor.to(data.device)
 
 
 def open_ragged(data: Tensor, lengths: Tensor) -> Opened:
@@ -95,6 +96,8 @@ def open_ragged(data: Tensor, lengths: Tensor) -> Opened:
 def open_packed(packed: PackedSequence) -> Opened:
     """Spread a packed sequence out: entry i of step t goes to (t, i)."""
     data, sizes, order, restore = packed
+    if data.dim() != 2:
+        raise ShapeError(f"`input` must hold one vector a step, but its data has shape {tuple(data.shape)}.")
     steps, total = sizes.shape[0], data.shape[0]
     rows = int(sizes[0]) if order is None else order.shape[0]
     time = torch.repeat_interleave(torch.arange(steps), sizes, output_size=total)

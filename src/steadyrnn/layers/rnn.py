@@ -83,6 +83,11 @@ class RNN(RecurrentLayer):
         return self._activation.name
 
     @property
+    def mode(self) -> str:
+        """Torch's name for the kind of layer."""
+        return f"RNN_{self.nonlinearity.upper()}"
+
+    @property
     def activation(self) -> Activation:
         """The activation itself."""
         return self._activation

@@ -11,19 +11,25 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int
-from steadyrnn.constraints.base import Constraint
+from steadyrnn.constraints.base import Constraint, Projected, membership_tolerance
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.base import Recurrence
+from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .arguments import check_bias
+from .arguments import check_bias, check_dtype
 from .transition import Transition, TransitionLike, by_gate
 
 __all__ = ["RecurrentWeights"]
 
 
-class RecurrentWeights(nn.Module, ABC):
+def cast_once(weight: Tensor | DiagonalLowRank, dtype: torch.dtype) -> Tensor | DiagonalLowRank:
+    """Return a dense weight in ``dtype``; factors are left to the engine, which multiplies out before it rounds."""
+    return weight if isinstance(weight, DiagonalLowRank) else weight.to(dtype)
+
+
+class RecurrentWeights(nn.Module, Projected, ABC):
     """The weights of one or more directions of one or more layers, told apart by the end of their names.
 
     Free weights are torch's parameters. With a constraint on a gate, ``weight_hh`` is no parameter: it is computed on
@@ -63,7 +69,11 @@ class RecurrentWeights(nn.Module, ABC):
         """Make the parameters whose names finish in ``end``, in torch's order; ``width`` is the size of the input."""
         gates, size = len(self.cell.gates) * self.hidden_size, self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (gates, width)}
+        check_dtype(kwargs.get("dtype"))
         if isinstance(constraints, StableLSTM):
+            if not self._joint:
+                self.register_load_state_dict_pre_hook(_remember)  # type: ignore[no-untyped-call]
+                self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
             self._joint[end] = constraints
         if isinstance(constraints, StableLSTM) or Transition.is_free(constraints):
             shapes["weight_hh"] = (gates, size)
@@ -86,9 +96,16 @@ class RecurrentWeights(nn.Module, ABC):
         """Return the names of the learned initial states."""
         return ("initial_state", "initial_cell")[: self.cell.states]
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         r"""Draw every weight afresh: torch's uniform :math:`\pm 1/\sqrt{H}`; slots by their constraint; states zero."""
+        for child in self.children():
+            if isinstance(child, Transition):
+                child.reset()
+        self._draw()
+
+    @torch.no_grad()
+    def _draw(self) -> None:
+        """Draw the parameters that no slot holds (a fresh slot has drawn its own)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for name, parameter in self.named_parameters(recurse=False):
             if name.startswith(("initial_", "activation")):
@@ -99,21 +116,36 @@ class RecurrentWeights(nn.Module, ABC):
                 for rows, constraint in zip(parameter.split(self.hidden_size), self._inits.values(), strict=False):
                     if constraint.init != "torch":
                         rows.copy_(constraint.sample(self.hidden_size, self.hidden_size))
-        for child in self.children():
-            if isinstance(child, Transition):
-                child.reset()
         self.after_optimizer_step()
 
     @torch.no_grad()
     def after_optimizer_step(self) -> None:
         """Put jointly constrained weights back into their set; slots look after themselves."""
         for end, joint in self._joint.items():
-            weight_ih, weight_hh = getattr(self, f"weight_ih{end}"), getattr(self, f"weight_hh{end}")
-            biases = [self._parameters.get(f"{name}{end}") for name in ("bias_ih", "bias_hh")]
-            projected = joint.project(weight_ih, weight_hh, *biases)
-            for parameter, value in zip((weight_ih, weight_hh, *biases), projected, strict=True):
+            given = self._jointly(end)
+            if given[0].is_meta:
+                continue
+            for parameter, value in zip(given, joint.project(*given), strict=True):
                 if parameter is not None and value is not None:
                     parameter.copy_(value)
+
+    def _jointly(self, end: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return what a joint constraint constrains: both weights and both biases, None where there is none."""
+        bias_ih, bias_hh = (self._parameters.get(f"{name}{end}") for name in ("bias_ih", "bias_hh"))
+        return getattr(self, f"weight_ih{end}"), getattr(self, f"weight_hh{end}"), bias_ih, bias_hh
+
+    def _check_joint(self) -> None:
+        """Refuse weights outside the set of a joint constraint."""
+        for end, joint in self._joint.items():
+            given = self._jointly(end)
+            if given[0].is_meta:
+                continue
+            violation, allowed = float(joint.violation(*given)), membership_tolerance(given[1])
+            if not violation <= allowed:
+                raise ConstraintError(
+                    f"The weights ending in `{end}` are outside the set of {joint}: violation {violation:.3g}, allowed "
+                    f"for rounding {allowed:.3g}. Give weights inside the set; `from_torch(..., project=True)` projects."
+                )
 
     def __getattr__(self, name: str) -> Any:
         """Compute ``weight_hh`` (with its end) on read, where it is constrained."""
@@ -130,7 +162,15 @@ class RecurrentWeights(nn.Module, ABC):
             if transition is not None:
                 transition.assign(value)
                 return
+        before = self.__dict__.get("_parameters", {}).get(name)
         super().__setattr__(name, value)
+        loading = "_before_load" in self.__dict__  # which checks all weights together at its end
+        if before is not None and name.startswith(("weight_", "bias_")) and self._joint and not loading:
+            try:
+                self._check_joint()
+            except ConstraintError:
+                super().__setattr__(name, before)
+                raise
 
     def _recurrence(
         self, data: Tensor, state: State, end: str, sizes: Tensor | None, reverse: bool, recompute: bool
@@ -147,6 +187,24 @@ class RecurrentWeights(nn.Module, ABC):
             return None if parameter is None else parameter.to(dtype)
 
         return Recurrence(
-            self.cell, data, state, getattr(self, f"weight_ih{end}").to(dtype), weight.to(dtype), optional("bias_ih"),
+            self.cell, data, state, getattr(self, f"weight_ih{end}").to(dtype), cast_once(weight, dtype), optional("bias_ih"),
             optional("bias_hh"), optional("activation"), sizes, reverse, recompute,
         )  # fmt: skip
+
+
+def _remember(weights: RecurrentWeights, *_: object) -> None:
+    """Keep what a refused load must put back."""
+    kept = {name: parameter.detach().clone() for name, parameter in weights.named_parameters(recurse=False)}
+    weights.__dict__["_before_load"] = kept
+
+
+def _refuse_outside(weights: RecurrentWeights, _: object) -> None:
+    """Refuse loaded weights outside the set of a joint constraint, and put back those before."""
+    before = weights.__dict__.pop("_before_load", {})
+    try:
+        weights._check_joint()
+    except ConstraintError:
+        with torch.no_grad():
+            for name, parameter in weights.named_parameters(recurse=False):
+                parameter.copy_(before[name])
+        raise

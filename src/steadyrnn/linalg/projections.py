@@ -80,7 +80,7 @@ def clip_singular_values(matrix: Tensor, low: float, high: float) -> Tensor:
     if not 0 <= low <= high:
         raise ArgumentError(f"`low` and `high` must satisfy 0 <= low <= high, but are {low} and {high}.")
     wide = _checked("matrix", matrix)
-    if matrix.numel() == 0:
+    if matrix.numel() == 0 or matrix.is_meta:
         return matrix.clone()
     left, sigma, right = _svd(wide)
     if low <= float(sigma[-1]) and float(sigma[0]) <= high:

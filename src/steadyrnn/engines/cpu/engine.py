@@ -51,7 +51,7 @@ class CPUEngine(Engine):
         x, weight = recurrence.input, recurrence.weight_hh
         if isinstance(weight, DiagonalLowRank):
             pays = factored_pays(weight.diagonal.shape[0], weight.left.shape[1], x.shape[1])
-            recurrent = [*weight] if pays else [weight.dense()]
+            recurrent = [*weight.to(x.dtype)] if pays else [weight.dense().to(x.dtype)]
         else:
             recurrent = [weight]
         return run_op(REGISTERED[recurrence.cell.key.partition(":")[0]], recurrence, recurrent)
