@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
 from tests.support.errors import assert_within_budget, errors, unit_roundoff
@@ -67,14 +66,20 @@ def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
 
 
-def reference_errors(run: Recurrence, gradients: bool) -> dict[str, float]:
-    """Return the reference's own errors in the recurrence's dtype; float64's are float32's, scaled by the roundoffs."""
-    dtype = run.input.dtype
-    short = as_dtype(run, torch.float32) if dtype == torch.float64 else run
-    truth = results(REFERENCE, as_dtype(short, torch.float64), gradients=gradients)
-    found = errors(results(REFERENCE, short, gradients=gradients), truth)
-    scale = unit_roundoff(dtype) / unit_roundoff(short.input.dtype)
-    return {name: error * scale for name, error in found.items()}
+def reference_errors(name: str, case: Case, dtype: torch.dtype, seed: int, gradients: bool) -> dict[str, float]:
+    """Return the reference's own errors in ``dtype``.
+
+    Those of float64 cannot be measured, only estimated: as those of float32, scaled by the roundoffs. One draw's error is a
+    matter of luck, so the largest of three is taken.
+    """
+    wide = dtype == torch.float64
+    draws = []
+    for draw in range(seed, seed + (3 if wide else 1)):
+        run = make(CELLS[name], case, torch.float32 if wide else dtype, draw)
+        truth = results(REFERENCE, as_dtype(run, torch.float64), gradients=gradients)
+        draws.append(errors(results(REFERENCE, run, gradients=gradients), truth))
+    scale = unit_roundoff(dtype) / unit_roundoff(run.input.dtype)
+    return {key: scale * max(found[key] for found in draws) for key in draws[0]}
 
 
 def check(name: str, case: Case, dtype: torch.dtype, seed: int = 0) -> None:
@@ -83,7 +88,7 @@ def check(name: str, case: Case, dtype: torch.dtype, seed: int = 0) -> None:
     run = make(CELLS[name], case, dtype, seed)
     truth = results(REFERENCE, as_dtype(run, torch.float64), gradients=gradients)
     fast = results(ENGINES["cpu"], run, gradients=gradients)
-    assert_within_budget(fast, truth, reference_errors(run, gradients))
+    assert_within_budget(fast, truth, reference_errors(name, case, dtype, seed, gradients))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

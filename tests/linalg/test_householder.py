@@ -136,17 +136,22 @@ def test_the_unblocked_form_is_the_same_product() -> None:
 
 
 def test_float32_defect_of_near_parallel_columns_needs_blocks() -> None:
-    columns = near_parallel(512, 1e-4, torch.float32)
-    assert root_mean_defect(householder_product(columns)) <= 3.7e-6 < root_mean_defect(unblocked_product(columns))
+    draws = [near_parallel(512, 1e-4, torch.float32, seed) for seed in range(3)]
+    assert max(root_mean_defect(householder_product(columns)) for columns in draws) <= 3.7e-6
+    # how much is lost without blocks depends on how the processor adds up
+    assert max(root_mean_defect(unblocked_product(columns)) for columns in draws) > 3.7e-6
 
 
 def test_float32_defect_of_identical_columns_needs_the_gram_diagonal() -> None:
-    n = 1024
-    columns = gaussian(n, 1, seed=3, dtype=torch.float32).expand(n, n).contiguous()
-    y = columns / columns.norm(dim=0)
-    constant = (y.mT @ y).triu(1) + torch.eye(n) / 2
-    naive = torch.eye(n) - y @ torch.linalg.solve_triangular(constant, y.mT, upper=True)
-    assert root_mean_defect(householder_product(columns)) <= 7.7e-6 < root_mean_defect(naive)
+    n, worst = 1024, 0.0
+    for seed in (1, 3, 4):
+        columns = gaussian(n, 1, seed=seed, dtype=torch.float32).expand(n, n).contiguous()
+        y = columns / columns.norm(dim=0)
+        constant = (y.mT @ y).triu(1) + torch.eye(n) / 2
+        naive = torch.eye(n) - y @ torch.linalg.solve_triangular(constant, y.mT, upper=True)
+        worst = max(worst, root_mean_defect(naive))
+        assert root_mean_defect(householder_product(columns)) <= 7.7e-6
+    assert worst > 7.7e-6  # a length that rounds to 1 exactly shows no fault, so not every draw does
 
 
 def test_columns_whose_squares_underflow_are_reflected_all_the_same() -> None:

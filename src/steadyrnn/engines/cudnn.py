@@ -21,6 +21,7 @@ __all__ = ["PIECE", "CuDNNEngine", "mode_of"]
 PIECE = 2**15
 """The longest run cuDNN is given at once; it refuses some lengths above (2^20, for one)."""
 
+_BUILT = torch.backends.cudnn.is_available()  # here, since a compiler cannot look into it
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -170,7 +171,7 @@ class CuDNNEngine(Engine):
         x = recurrence.input
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
-        if not torch.backends.cudnn.is_available():
+        if not _BUILT:
             return "torch has no cuDNN here"
         if mode_of(recurrence.cell) is None:
             return f"cuDNN has no cell {recurrence.cell.key}"
