@@ -142,6 +142,31 @@ def test_published_counts_of_table_4(row: str) -> None:
     assert [parameters(layer, head) for layer in layers] == published
 
 
+def largest_divisor(length: int, bound: float) -> int:
+    return max(divisor for divisor in range(1, length + 1) if length % divisor == 0 and divisor <= bound)
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE_4 if row != "50words"])
+def test_inputs_a_step_are_the_largest_divisor_of_the_length_up_to_its_root(row: str) -> None:
+    length, _, depth, *_ = TABLE_4[row]
+    assert length // largest_divisor(length, length**0.5) == depth >= length**0.5
+
+
+def test_one_row_of_table_4_breaks_the_rule_of_its_depth() -> None:
+    length, _, depth, *_ = TABLE_4["50words"]
+    inputs = largest_divisor(length, length**0.5)
+    assert (inputs, length // inputs) == (15, 18)
+    assert (length // depth, depth) == (10, 27)
+
+
+@pytest.mark.parametrize("row", TABLE_4)
+def test_the_printed_rule_of_the_depth_would_give_a_single_step(row: str) -> None:
+    length = TABLE_4[row][0]
+    steps = [length // inputs for inputs in range(1, length + 1) if length % inputs == 0]
+    allowed = [depth for depth in steps if depth <= length**0.5]  # printed: the most inputs of a depth up to the root
+    assert min(allowed) == 1
+
+
 def test_eight_reflectors_as_the_text_says_would_be_328_parameters_fewer() -> None:
     assert numbers(Spectral(reflectors=16), 32) - numbers(Spectral(reflectors=8), 32) == 328
 

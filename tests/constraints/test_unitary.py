@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steadyrnn.activations import ModReLU
 from steadyrnn.constraints import FullUnitary, RestrictedUnitary
 from steadyrnn.errors import ConstraintError, ShapeError
 from tests.constraints.cases import gaussian_like, member, orthogonal, rounding
@@ -94,3 +95,23 @@ def test_scalar_phases_are_reached(phase: complex) -> None:
     matrix = torch.cat([torch.cat([z.real, -z.imag], dim=1), torch.cat([z.imag, z.real], dim=1)])
     constraint = FullUnitary()
     assert torch.linalg.matrix_norm(constraint(*constraint.right_inverse(matrix)) - matrix, 2) <= rounding(6)
+
+
+@pytest.mark.parametrize("make", BOTH)
+@given(shift=st.floats(-2, 0), seed=st.integers(0, 2**32 - 1))
+def test_a_unitary_step_under_modrelu_is_not_expansive_with_a_shift_up_to_zero(make: type, shift: float, seed: int) -> None:
+    constraint = make()
+    w = constraint(*gaussian_like(constraint.raw(6, 6), seed))
+    points = gaussian_like((torch.empty(2, 6),), seed)[0]
+    theta = torch.full((3,), shift, dtype=torch.float64)
+    first, second = ModReLU().value(points @ w.mT, theta)
+    assert (first - second).norm() <= (points[0] - points[1]).norm() * (1 + rounding(6))
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_a_unitary_step_under_modrelu_tears_the_neighbours_of_zero_apart_with_a_positive_shift(make: type) -> None:
+    constraint, shift, small = make(), 0.5, 1e-3
+    w = constraint(*gaussian_like(constraint.raw(2, 2), 0))
+    points = torch.tensor([[small, 0.0], [-small, 0.0]], dtype=torch.float64)
+    first, second = ModReLU().value(points @ w.mT, torch.full((1,), shift, dtype=torch.float64))
+    assert float((first - second).norm()) == pytest.approx(2 * (small + shift), rel=rounding(2))

@@ -108,6 +108,12 @@ def test_in_float32_it_is_closer_and_more_orthogonal_than_scaling_and_squaring(n
     assert distance(ours.double(), truth) < distance(squared.double(), truth)
 
 
+@pytest.mark.parametrize("norm", [10.0, 100.0])
+def test_in_float64_it_is_more_orthogonal_than_scaling_and_squaring(norm: float) -> None:
+    b = skew(256, norm)
+    assert root_mean_defect(exp_skew(b)) < root_mean_defect(torch.matrix_exp(b))
+
+
 @pytest.mark.parametrize("norm", [1.0, 10.0, 100.0])
 def test_the_real_route_loses_digits_as_the_square_of_the_norm(norm: float) -> None:
     b, round_off = skew_part(skew(256, norm).float()), 2.0**-24
@@ -255,6 +261,13 @@ def test_close_angles_spoil_the_derivative_of_eigenvectors_but_not_ours(gap: flo
     (naive,) = torch.autograd.grad(through_eigh(skew_part(leaf)), leaf, g)
     assert distance(gradient(b, g), truth) <= rounding(6)
     assert not distance(naive, truth) <= 1e-6
+
+
+def test_at_zero_the_derivative_of_eigenvectors_is_not_a_number_but_ours_is() -> None:
+    zero, g = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True), gaussian(4, 4)
+    (naive,) = torch.autograd.grad(through_eigh(skew_part(zero)), zero, g)
+    assert bool(naive.isnan().any())
+    assert distance(gradient(zero.detach(), g), skew_part(g)) <= rounding(4)
 
 
 def test_the_gradient_in_float32_is_more_accurate_than_that_of_scaling_and_squaring() -> None:

@@ -35,6 +35,15 @@ def test_the_printed_backward_count_contradicts_the_row_above_it() -> None:
     assert backward_flops(n, m, 0) == 13_496
 
 
+@given(counts)
+def test_the_backward_count_of_three_terms_is_not_the_printed_one(case: tuple[int, int, int]) -> None:
+    n, m1, m2 = case
+    sizes = [k for m in (m1, m2) for k in range(n - m + 1, n + 1)]
+    total, squares = m1 + m2, m1**2 + m2**2
+    assert sum(3 * n + 6 * k for k in sizes) == 9 * n * total - 3 * squares + 3 * total
+    assert 2 * sum(3 * n + 3 * k for k in sizes) == 12 * n * total - 3 * squares + 3 * total  # printed: half the second term
+
+
 def test_the_printed_forward_count_of_one_orthogonal_factor_misses_half_of_a_term() -> None:
     n, m = 128, 16
     assert forward_flops(n, m, 0) - 2 * m == 4 * n * m - 2 * m**2 != 4 * n * m - m**2

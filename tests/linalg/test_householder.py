@@ -112,7 +112,7 @@ def test_apply_keeps_the_identity_orthogonal_for_near_parallel_columns(transpose
     assert orthogonality(householder_apply(columns, torch.eye(64), transpose)) <= 30
 
 
-@pytest.mark.parametrize(("n", "published"), [(128, 7.2e-7), (256, 1.0e-6), (512, 1.4e-6)])
+@pytest.mark.parametrize(("n", "published"), [(128, 7.2e-7), (256, 1.0e-6), (512, 1.4e-6), (1024, 1.9e-6)])
 def test_float32_defect_of_single_reflections_is_at_most_the_published_one(n: int, published: float) -> None:
     assert root_mean_defect(plain_product(gaussian(n, n, dtype=torch.float32))) <= published
 
@@ -140,6 +140,16 @@ def test_float32_defect_of_near_parallel_columns_needs_blocks() -> None:
     assert max(root_mean_defect(householder_product(columns)) for columns in draws) <= 3.7e-6
     # how much is lost without blocks depends on how the processor adds up
     assert max(root_mean_defect(unblocked_product(columns)) for columns in draws) > 3.7e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_float32_defect_of_near_parallel_columns_is_small_reflection_by_reflection(seed: int) -> None:
+    assert root_mean_defect(plain_product(near_parallel(512, 1e-4, torch.float32, seed))) <= 1.9e-6
+
+
+def test_at_the_largest_size_the_compact_form_is_closer_to_orthogonal_than_single_reflections() -> None:
+    columns = gaussian(1024, 1024, dtype=torch.float32)
+    assert root_mean_defect(householder_product(columns)) < root_mean_defect(plain_product(columns))
 
 
 def test_float32_defect_of_identical_columns_needs_the_gram_diagonal() -> None:
@@ -173,8 +183,8 @@ def test_ten_thousand_steps_keep_the_length_of_a_state() -> None:
     assert abs(float(x.norm() / start) - 1) <= 2e-4
 
 
-def test_singular_values_in_float32_are_those_asked_for() -> None:
-    n = 512
+@pytest.mark.parametrize("n", [128, 512, 1024])
+def test_singular_values_in_float32_are_those_asked_for(n: int) -> None:
     sigma = torch.linspace(0.9, 1.1, n)
     u, v = (householder_product(gaussian(n, n - 1, seed=seed, dtype=torch.float32)) for seed in (0, 1))
     norm = float(torch.linalg.matrix_norm(((u * sigma) @ v.mT).double(), 2))
@@ -206,6 +216,24 @@ def test_the_product_has_first_and_second_derivatives(n: int, k: int) -> None:
     columns = gaussian(n, k).requires_grad_()
     assert gradcheck(householder_product, columns)
     assert gradgradcheck(householder_product, columns)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 4), (9, 9), (12, 7)])
+def test_the_stated_gradient_of_the_compact_form_is_the_gradient(n: int, k: int) -> None:
+    y, x, g = gaussian(n, k), gaussian(n, 3, seed=1), gaussian(n, 3, seed=2)
+    y = y / y.norm(dim=0)
+    gram = y.mT @ y
+    s = gram.triu(1) + torch.diag(gram.diagonal()) / 2
+    p = torch.linalg.solve_triangular(s, y.mT @ x, upper=True)
+    r = -torch.linalg.solve_triangular(s.mT, y.mT @ g, upper=False)
+    grad_s = -r @ p.mT
+    above = grad_s.triu(1)
+    grad_y = x @ r.mT - g @ p.mT + y @ (above + above.mT) + y * grad_s.diagonal()
+    leaves = y.clone().requires_grad_(), x.clone().requires_grad_()
+    expected = torch.autograd.grad(householder_apply(*leaves), leaves, g)
+    size = max(1.0, float(torch.linalg.cond(s)))
+    assert distance(grad_y, expected[0]) <= rounding(n, k) * size
+    assert distance(g + y @ r, expected[1]) <= rounding(n, k) * size
 
 
 @pytest.mark.parametrize("transpose", [False, True])

@@ -181,6 +181,28 @@ def test_one_reflector_fewer_does_not_reach_the_matrix(m: int, n: int) -> None:
     assert distance(rebuilt(left, sigma, right[:, :-1], sign), w) > 0.1
 
 
+def reachable_directions(m: int, n: int, fewer: int) -> int:
+    """Return how many dimensions small changes reach with so many reflectors fewer on the longer side."""
+    left, sigma, right, sign = reflectors_of_matrix(gaussian(m, n))
+    left, right = (left[:, : left.shape[1] - fewer], right) if m > n else (left, right[:, : right.shape[1] - fewer])
+
+    def matrix(left: Tensor, sigma: Tensor, right: Tensor) -> Tensor:
+        return rebuilt(left.tril(), sigma, right.tril(), sign).flatten()
+
+    jacobian = torch.autograd.functional.jacobian(matrix, (left, sigma, right))
+    return int(torch.linalg.matrix_rank(torch.cat([part.flatten(1) for part in jacobian], dim=1)))
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 7), (7, 3), (5, 5), (1, 4), (4, 1)])
+def test_the_reflectors_of_a_shape_reach_every_direction(m: int, n: int) -> None:
+    assert reachable_directions(m, n, 0) == m * n
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 7), (7, 3), (5, 5), (1, 4), (4, 1)])
+def test_with_one_reflector_fewer_on_the_longer_side_some_direction_is_out_of_reach(m: int, n: int) -> None:
+    assert reachable_directions(m, n, 1) < m * n
+
+
 def test_columns_agree_up_to_one_more_than_the_printed_lemma_says() -> None:
     n = 7
     full = gaussian(n, n).tril()  # column n - k holds the reflector of size k

@@ -166,6 +166,13 @@ def test_algorithm_1_as_printed_gives_wrong_gradients_for_both_sets_of_reflector
     assert max(distance(a, b) for a, b in zip(reversed(wrong_v), grad_vs, strict=True)) > 1
 
 
+def test_the_gradient_of_the_right_reflectors_which_is_printed_for_both_is_not_that_of_the_left_ones() -> None:
+    n = 5
+    us, vs, sigma = reflectors(n, n, 10), reflectors(n, n, 20), gaussian(n, seed=1).abs()
+    _, grad_us, _, grad_vs = svd_product_gradient(gaussian(n), us, sigma, vs, gaussian(n, seed=2))
+    assert max(distance(a, b) for a, b in zip(grad_us, grad_vs, strict=True)) > 0.1
+
+
 @pytest.mark.parametrize(("n", "determinant"), [(5, -1), (6, 1)])
 def test_two_hundred_full_sets_of_nonzero_reflectors_have_one_determinant(n: int, determinant: int) -> None:
     identity = torch.eye(n, dtype=torch.float64)
