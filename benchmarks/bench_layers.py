@@ -1,17 +1,13 @@
-"""A training step of RNN, GRU and LSTM beside torch.nn's, time and peak memory: ``python benchmarks/bench_layers.py``."""
-
-import argparse
-import resource
+"""A training step of RNN, GRU and LSTM beside torch.nn's: ``python benchmarks/bench_layers.py``."""
 
 import torch
-from measure import pairs, peak_memory, save, show
+from measure import options, pairs, save, show
 from torch import Tensor, nn
 
 import steadyrnn as sr
 
 SHAPES = [(784, 128, 128), (300, 32, 512), (100, 64, 256), (200, 1, 64)]
 FACTORED = [(100, 64, 1024, 16), (50, 64, 2048, 32)]
-LONG = (10_000, 8, 64)
 
 
 def torch_layer(kind: str, size: int) -> nn.RNNBase:
@@ -47,73 +43,30 @@ def check(kind: str) -> None:
         torch.testing.assert_close(dict(ours.named_parameters())[name].grad, p.grad)
 
 
-def measure(kind: str, shape: tuple[int, int, int], transition: str, repeats: int, memory: bool) -> dict[str, object]:
+def measure(kind: str, shape: tuple[int, int, int], transition: str, repeats: int) -> dict[str, object]:
     """Return one row of the table."""
     steps, batch, size = shape
     x = torch.randn(steps, batch, size)
     ours, theirs = our_layer(kind, size, transition), torch_layer(kind, size)
     row: dict[str, object] = {"layer": kind, "T": steps, "B": batch, "n": size, "reflectors": transition}
-    row |= pairs(lambda: step(ours, x), lambda: step(theirs, x), repeats)
-    if memory:
-        sizes = [str(number) for number in shape]
-        row["ours_MiB"] = peak_memory(__file__, "ours", kind, transition, *sizes)
-        row["theirs_MiB"] = peak_memory(__file__, "theirs", kind, transition, *sizes)
-        ours_mib, theirs_mib = float(row["ours_MiB"]), float(row["theirs_MiB"])  # type: ignore[arg-type]
-        row["memory_ratio"] = ours_mib / theirs_mib if theirs_mib > 1 else None  # below a page or two nothing can be said
-    return row
-
-
-def memory_of_step(whose: str, kind: str, transition: str, steps: str, batch: str, size: str) -> float:
-    """Return the MiB that two training steps add to the peak of this process."""
-    x, last = torch.randn(int(steps), int(batch), int(size)), whose.endswith("-last")
-    if whose.startswith("theirs"):
-        layer: nn.Module = torch_layer(kind, int(size))
-    else:
-        layer = our_layer(kind, int(size), transition, recompute=whose.startswith("recompute"))
-    step(layer, torch.randn(2, 1, int(size)))  # libraries loaded, thread pools up
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for _ in range(2):
-        step(layer, x, last)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-
-
-def long_row(kind: str) -> dict[str, object]:
-    """Return the peak memory of a step over a long sequence: torch's, ours, ours with ``recompute=True``."""
-    sizes = [str(number) for number in LONG]
-    row: dict[str, object] = {"layer": kind, "T": LONG[0], "B": LONG[1], "n": LONG[2]}
-    for whose in ("theirs", "ours", "recompute"):
-        row[f"{whose}_MiB"] = peak_memory(__file__, f"{whose}-last", kind, "free", *sizes)
-    return row
+    return row | pairs(lambda: step(ours, x), lambda: step(theirs, x), repeats)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads (2 on an idle machine of 2 cores)")
-    parser.add_argument("--repeats", type=int, default=9, help="alternating pairs a row")
+    parser = options(__doc__)
     parser.add_argument("--only", default="RNN,GRU,LSTM", help="layers to measure")
-    parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
-    parser.add_argument("--memory", nargs=6, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.memory:
-        print(memory_of_step(*options.memory))
-        return
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
     rows = []
-    for kind in options.only.split(","):
+    for kind in chosen.only.split(","):
         check(kind)
         for shape in SHAPES:
-            for transition in ("free", "16"):
-                rows.append(measure(kind, shape, transition, options.repeats, not options.no_memory))
+            rows += [measure(kind, shape, transition, chosen.repeats) for transition in ("free", "16")]
         for steps, batch, size, reflectors in FACTORED:
-            rows.append(measure(kind, (steps, batch, size), str(reflectors), options.repeats, not options.no_memory))
+            rows.append(measure(kind, (steps, batch, size), str(reflectors), chosen.repeats))
     show(rows)
-    save(f"layers-{options.threads}-threads", rows)
-    if not options.no_memory:
-        long = [long_row(kind) for kind in options.only.split(",")]
-        print("\npeak memory of a step over a long sequence, gradient from the last state")
-        show(long)
-        save("memory-long", long)
+    save(f"layers-{chosen.threads}-threads", rows)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class GRUFamily(Family):
         """Run the adjoint."""
         call, h_size = self.call, self.hidden
         gates, products = self.parts(done.stash)
-        adjoint, inner = self.adjoint_memory("adjoint", 3 * h_size), self.adjoint_memory("inner", h_size)
+        adjoint = self.adjoint_memory("adjoint", 3 * h_size)
         grads = None if grad_output is None else grad_output.unbind(0)
         carry = self.carry(grad_state[0], call.state[0])
         for visit in list(self.visits(done.output.unbind(0)))[::-1]:
@@ -94,29 +94,22 @@ class GRUFamily(Family):
             if grads is not None:
                 total.add_(head(grads[visit.time], visit.rows))
             r, z, n = gates[visit.time, : visit.rows].chunk(3, dim=-1)
-            self.adjoint_step(visit, (r, z, n), products, adjoint, inner, total)
+            self.adjoint_step(visit, (r, z, n), products, adjoint, total)
         self.clear_padding(adjoint)
-        self.clear_padding(inner)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
-        return Gradients(
-            grad_x, [carry], grad_w, self.weight_gradient(adjoint, inner, done.output), grad_b,
-            self.bias_gradient(adjoint, inner, grad_b), None,
-        )  # fmt: skip
+        if self.reset_after:  # from here on the adjoint of what the reset gate multiplied
+            adjoint[..., 2 * h_size :].mul_(gates[..., :h_size])
+            self.clear_padding(adjoint)
+            grad_hh = self.outer(adjoint, done.output, call.state[0])
+        else:
+            grad_hh = self.gated_outer(adjoint, gates, done.output)
+        grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0)
+        return Gradients(grad_x, [carry], grad_w, [grad_hh], grad_b, grad_b_hh, None)
 
     def adjoint_step(
-        self,
-        visit: Visit,
-        rzn: tuple[Tensor, Tensor, Tensor],
-        products: Tensor,
-        adjoint: Tensor,
-        inner: Tensor,
-        total: Tensor,
+        self, visit: Visit, rzn: tuple[Tensor, Tensor, Tensor], products: Tensor, adjoint: Tensor, total: Tensor
     ) -> None:
-        """Turn ``total``, the gradient of the state after, into that of the state before; fill the gates' adjoints.
-
-        ``inner`` takes what the recurrent candidate weight is multiplied with on the way to its gradient: the adjoint
-        of the product it made (reset after), or the gated state it was applied to (reset before).
-        """
+        """Turn ``total``, the gradient of the state after, into that of the state before; fill the gates' adjoints."""
         time, rows, (before,) = visit
         r, z, n = rzn
         d_r, d_z, d_n = adjoint[time, :rows].chunk(3, dim=-1)
@@ -125,32 +118,22 @@ class GRUFamily(Family):
         torch.sub(before, n, out=work).mul_(total)
         _sigmoid_backward(work, z, grad_input=d_z)
         _tanh_backward(total.sub_(kept), n, grad_input=d_n)
-        aside = inner[time, :rows]
         if self.reset_after:
+            kept.addmm_(torch.mul(d_n, r, out=work), self.weight_n)
             torch.mul(d_n, products[time, :rows], out=work)
-            torch.mul(d_n, r, out=aside)
-            kept.addmm_(aside, self.weight_n)
         else:
             torch.mm(d_n, self.weight_n, out=work)
-            torch.mul(before, r, out=aside)
             kept.addcmul_(work, r)
             work.mul_(before)
         _sigmoid_backward(work, r, grad_input=d_r)
         torch.addmm(kept, adjoint[time, :rows, : 2 * self.hidden], self.weight_rz, out=total)
 
-    def weight_gradient(self, adjoint: Tensor, inner: Tensor, output: Tensor) -> list[Tensor]:
-        """Return the gradient of the recurrent weight as products over all time."""
-        wide, start = 2 * self.hidden, self.call.state[0]
-        grad_rz = self.outer(adjoint[..., :wide], output, start)
-        if self.reset_after:
-            return [torch.cat([grad_rz, self.outer(inner, output, start)])]
-        return [torch.cat([grad_rz, flat(adjoint)[:, wide:].t() @ flat(inner)])]
-
-    def bias_gradient(self, adjoint: Tensor, inner: Tensor, grad_b: Tensor | None) -> Tensor | None:
-        """Return the gradient of the recurrent bias."""
-        if self.call.bias_hh is None:
-            return None
-        grad = flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
-        if self.reset_after:
-            grad[2 * self.hidden :] = flat(inner).sum(0)
-        return grad
+    def gated_outer(self, adjoint: Tensor, gates: Tensor, output: Tensor) -> Tensor:
+        r"""Return the gradient of the recurrent weight where the candidate's was applied to :math:`r \circ h`."""
+        wide = 2 * self.hidden
+        gated = self.adjoint_memory("gated", self.hidden)
+        for time, rows, (before,) in self.visits(output.unbind(0)):
+            torch.mul(before, gates[time, :rows, : self.hidden], out=gated[time, :rows])
+        self.clear_padding(gated)
+        grad_n = flat(adjoint)[:, wide:].t() @ flat(gated)
+        return torch.cat([self.outer(adjoint, output, self.call.state[0])[:wide], grad_n])

@@ -10,8 +10,8 @@ from torch import Tensor
 
 __all__ = ["KEPT_BYTES", "flushed_denormals", "scratch"]
 
-KEPT_BYTES = 2**28
-"""The largest scratch tensor that is kept for the next call; a larger one is given back to the system."""
+KEPT_BYTES = 2**24
+"""The largest scratch tensor that is kept for the next call; a larger one is given back, since it would add to the peak."""
 
 _LOCAL = threading.local()
 _DENORMAL = 5e-324

@@ -108,11 +108,13 @@ class RNNFamily(Family):
         if not self.factored:
             return [self.outer(adjoint, output, start)]
         _, left, right = self.call.recurrent
-        shift = scratch("shift", output.shape, output)
-        for visit in self.visits(output.unbind(0)):
-            shift[visit.time, : visit.rows] = visit.before[0]
-        self.clear_padding(shift)
-        before, after = flat(shift), flat(adjoint)
-        grad_left = after.t() @ (before @ right)
-        grad_right = before.t() @ (after @ left)
-        return [shift.mul_(adjoint).sum((0, 1)), grad_left, grad_right]
+        if self.steps == 0:
+            return [torch.zeros_like(part) for part in self.call.recurrent]
+        late, early = (adjoint[:-1], output[1:]) if self.call.reverse else (adjoint[1:], output[:-1])
+        first = self.first(adjoint)
+        grad_left = (flat(late).t() @ (flat(early) @ right)).addmm_(first.t(), start @ right)
+        grad_right = (flat(early).t() @ (flat(late) @ left)).addmm_(start.t(), first @ left)
+        diagonal = (first * start).sum(0)
+        for after, before in zip(late.split(16), early.split(16), strict=True):  # some steps at once: little memory
+            diagonal += (after * before).sum((0, 1))
+        return [diagonal, grad_left, grad_right]
