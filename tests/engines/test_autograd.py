@@ -14,6 +14,7 @@ from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cpu.segments import segment_count
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
+from steadyrnn.engines.weights import flattened, grouped
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_equal_up_to_rounding
 from tests.support.recurrences import Case, make, results
@@ -28,8 +29,7 @@ def with_tensors(run: Recurrence, tensors: list[Tensor]) -> Recurrence:
     rest = iter(tensors)
     x, state = next(rest), tuple(next(rest) for _ in run.state)
     weight_ih = next(rest)
-    factored = isinstance(run.weight_hh, DiagonalLowRank)
-    weight_hh = DiagonalLowRank(next(rest), next(rest), next(rest)) if factored else next(rest)
+    weight_hh = grouped([next(rest) for _ in flattened(run.weight_hh)])
     bias_ih, bias_hh, theta = (None if t is None else next(rest) for t in (run.bias_ih, run.bias_hh, run.theta))
     return run._replace(
         input=x, state=state, weight_ih=weight_ih, weight_hh=weight_hh, bias_ih=bias_ih, bias_hh=bias_hh, theta=theta
@@ -70,8 +70,9 @@ def test_second_derivatives_are_those_of_finite_differences(name: str, case: Cas
 
 
 @pytest.mark.usefixtures("_factored_always_pays")
-def test_factored_second_derivatives_are_those_of_finite_differences() -> None:
-    run = make(CELLS["rnn-tanh"], Case(3, 2, 2, 3, factored=True))
+@pytest.mark.parametrize("name", ["rnn-tanh", "gru-after", "gru-before", "lstm"])
+def test_factored_second_derivatives_are_those_of_finite_differences(name: str) -> None:
+    run = make(CELLS[name], Case(3, 2, 2, 3, factored=True))
 
     def function(*tensors: Tensor) -> Tensor:
         return CPU.run(with_tensors(run, list(tensors)))[0]

@@ -47,7 +47,6 @@ FACTORED = (
     Case(steps=0, batch=2, factored=True),
     Case(steps=3, batch=0, factored=True),
 )
-RNN_CELLS = [name for name, cell in CELLS.items() if isinstance(cell, RNNStep)]
 
 
 def is_smooth(name: str) -> bool:
@@ -101,7 +100,7 @@ def test_cpu_engine_errs_no_more_than_twice_the_reference(name: str, case: Case,
 @pytest.mark.usefixtures("_factored_always_pays")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", FACTORED, ids=str)
-@pytest.mark.parametrize("name", RNN_CELLS)
+@pytest.mark.parametrize("name", CELLS)
 def test_factored_weights_err_no_more_than_twice_the_reference(name: str, case: Case, dtype: torch.dtype) -> None:
     check(name, case, dtype)
 

@@ -92,3 +92,13 @@ def test_factored_weight_is_made_dense_where_it_does_not_pay(monkeypatch: pytest
     ENGINES["cpu"].run(make(CELLS["rnn-tanh"], Case(hidden=4, factored=True)))
     ENGINES["cpu"].run(make(CELLS["rnn-tanh"], Case(hidden=256, factored=True)))
     assert parts == [1, 3]
+
+
+def test_gates_are_stacked_where_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[int] = []
+    monkeypatch.setattr("steadyrnn.engines.cpu.engine.run_op", lambda op, run, recurrent: parts.append(len(recurrent)))
+    for hidden in (4, 256):
+        ENGINES["cpu"].run(make(CELLS["gru-after"], Case(hidden=hidden, factored=True)))
+    wide = torch.zeros(512, 512)
+    ENGINES["cpu"].run(make(CELLS["gru-after"], Case())._replace(weight_hh=(wide, wide, wide)))
+    assert parts == [1, 5, 3]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyrnn.engines.cpu import base, gru, lstm, memory, rnn
+from steadyrnn.engines.cpu import base, gru, lstm, memory, products
 
 __all__ = ["poisoned_memory"]
 
@@ -21,7 +21,7 @@ def poisoned_memory() -> Iterator[None]:
 
     was_on, was_filled = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
-        for module in (base, gru, lstm, rnn):
+        for module in (base, gru, lstm, products):
             patch.setattr(module, "scratch", poisoned)
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = True

@@ -9,6 +9,7 @@ from torch import Tensor
 from steadyrnn.cells.base import Cell
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.weights import RecurrentWeight, flattened, grouped
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = ["Case", "as_dtype", "batch_sizes", "make", "results"]
@@ -56,9 +57,13 @@ def make(cell: Cell, case: Case, dtype: torch.dtype = torch.float64, seed: int =
         normal = torch.randn(*shape, generator=generator, dtype=torch.float64)
         return (normal / max(fan, 1) ** 0.5).to(dtype).requires_grad_()
 
-    weight: Tensor | DiagonalLowRank = draw(gates * hidden, hidden, fan=hidden)
+    def factors() -> DiagonalLowRank:
+        return DiagonalLowRank(draw(hidden, fan=4), draw(hidden, 2, fan=hidden), draw(hidden, 2, fan=2))
+
+    weight: RecurrentWeight = draw(gates * hidden, hidden, fan=hidden)
     if case.factored:
-        weight = DiagonalLowRank(draw(hidden, fan=4), draw(hidden, 2, fan=hidden), draw(hidden, 2, fan=2))
+        each = tuple(factors() if gate == cell.candidate else draw(hidden, hidden, fan=hidden) for gate in cell.gates)
+        weight = each[0] if len(each) == 1 else each
     return Recurrence(
         cell,
         draw(case.steps, case.batch, case.inputs),
@@ -80,13 +85,11 @@ def as_dtype(recurrence: Recurrence, dtype: torch.dtype) -> Recurrence:
     def cast(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.detach().to(dtype).clone().requires_grad_()
 
-    weight = recurrence.weight_hh
-    parts = [cast(part) for part in (weight if isinstance(weight, DiagonalLowRank) else (weight,))]
     return recurrence._replace(
         input=cast(recurrence.input),
         state=tuple(cast(state) for state in recurrence.state),
         weight_ih=cast(recurrence.weight_ih),
-        weight_hh=DiagonalLowRank(*parts) if len(parts) == 3 else parts[0],
+        weight_hh=grouped([cast(part) for part in flattened(recurrence.weight_hh)]),
         bias_ih=cast(recurrence.bias_ih),
         bias_hh=cast(recurrence.bias_hh),
         theta=cast(recurrence.theta),
@@ -95,7 +98,7 @@ def as_dtype(recurrence: Recurrence, dtype: torch.dtype) -> Recurrence:
 
 def names(recurrence: Recurrence) -> list[str]:
     """Return a name for each of ``recurrence.tensors``."""
-    weights = ["diagonal", "left", "right"] if isinstance(recurrence.weight_hh, DiagonalLowRank) else ["weight_hh"]
+    weights = [f"weight_hh, part {place}" for place in range(len(flattened(recurrence.weight_hh)))]
     states = ["h_0", "c_0"][: len(recurrence.state)]
     return ["input", *states, "weight_ih", *weights, "bias_ih", "bias_hh", "theta"]
 

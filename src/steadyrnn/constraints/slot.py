@@ -127,6 +127,11 @@ class Slot(nn.Module, Projected):
             operator = self.constraint.operator(*self.raws())
             return None if operator is None else operator.to(self.raw0.dtype)
 
+    def gate(self) -> Tensor | DiagonalLowRank:
+        """Return the weight in factored form where it has one, else dense."""
+        operator = self.operator()
+        return self.weight() if operator is None else operator
+
     def penalty(self) -> Tensor | None:
         """Return what the constraint adds to the loss, or None."""
         return self.constraint.penalty(*self.raws())

@@ -134,9 +134,10 @@ class Spectral(Constraint):
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(M, N)``."""
+        operator = self.operator(*raw)
+        if operator is not None:
+            return operator.dense()
         left, right, sigma = self.parts(*raw)
-        if self.rows == self.columns:
-            return (householder_product(left) * sigma) @ householder_product(right).mT
         # the longer side is applied, never multiplied out: it would have the square of the longer size entries
         if self.rows > self.columns:
             return _times_rows(left, sigma, right)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.linalg.operators import DiagonalLowRank
+
+from .weights import RecurrentWeight, flattened
 
 __all__ = ["Engine", "Recurrence"]
 
@@ -22,7 +23,7 @@ class Recurrence(NamedTuple):
     input: Tensor  # (T, B, D)
     state: State  # each (B, H)
     weight_ih: Tensor  # (G * H, D)
-    weight_hh: Tensor | DiagonalLowRank  # (G * H, H); factors may have more digits than the input
+    weight_hh: RecurrentWeight  # (G * H, H), or one a gate; factors may have more digits than the input
     bias_ih: Tensor | None = None  # (G * H,)
     bias_hh: Tensor | None = None  # (G * H,)
     theta: Tensor | None = None
@@ -33,7 +34,7 @@ class Recurrence(NamedTuple):
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """Every tensor a gradient can reach."""
-        weights = self.weight_hh if isinstance(self.weight_hh, DiagonalLowRank) else (self.weight_hh,)
+        weights = flattened(self.weight_hh)
         return (self.input, *self.state, self.weight_ih, *weights, self.bias_ih, self.bias_hh, self.theta)
 
 

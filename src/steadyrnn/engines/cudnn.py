@@ -10,11 +10,11 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Engine, Recurrence
 from .call import Call, Forward, Gradients, Kernel
 from .ops import register, run_op
+from .weights import stacked
 
 __all__ = ["PIECE", "CuDNNEngine", "mode_of"]
 
@@ -183,8 +183,7 @@ class CuDNNEngine(Engine):
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run piece by piece; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
-        weight = recurrence.weight_hh
-        dense = weight.dense().to(recurrence.input.dtype) if isinstance(weight, DiagonalLowRank) else weight
+        dense = stacked(recurrence.weight_hh, recurrence.input.dtype)
         steps = recurrence.input.shape[0]
         if steps <= PIECE:
             return run_op(OP, recurrence, [dense])

@@ -11,11 +11,11 @@ from torch.nn import Parameter
 
 from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import cell_from_key
-from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .adjoint import fresh, reference_gradients
 from .base import Recurrence
 from .call import Call, Forward, Kernel
+from .weights import grouped
 
 __all__ = ["RegisteredOp", "register", "run_op"]
 
@@ -109,9 +109,10 @@ def rebuilt(kept: Kept, tensors: Sequence[Any], sizes: Tensor | None) -> Recurre
     """Return the recurrence of a call from its tensors: input, input weight, state, recurrent weight, biases, theta."""
     x, weight_ih, *rest = tensors
     state, recurrent = tuple(rest[: kept.states]), rest[kept.states : -3]
-    weight = recurrent[0] if kept.factors == 1 else DiagonalLowRank(*recurrent)
     bias_ih, bias_hh, theta = rest[-3:]
-    return Recurrence(cell_from_key(kept.cell), x, state, weight_ih, weight, bias_ih, bias_hh, theta, sizes, kept.reverse)
+    return Recurrence(
+        cell_from_key(kept.cell), x, state, weight_ih, grouped(recurrent), bias_ih, bias_hh, theta, sizes, kept.reverse
+    )
 
 
 def pulled_back(
@@ -222,7 +223,7 @@ def inputs_of(kept: Kept, sizes: Tensor | None, tensors: Sequence[Any], keep: bo
 
 
 def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence[Tensor]) -> tuple[Tensor, State]:
-    """Run a recurrence; ``recurrent`` is its recurrent weight, dense or in three parts."""
+    """Run a recurrence; ``recurrent`` are the tensors of its recurrent weight, see :func:`grouped`."""
     run, state = recurrence, list(recurrence.state)
     biases = (run.bias_ih, run.bias_hh, run.theta)
     tensors = (run.input, run.weight_ih, *state, *recurrent, *biases)

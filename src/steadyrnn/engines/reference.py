@@ -8,9 +8,9 @@ from torch.utils.checkpoint import checkpoint
 
 from steadyrnn.cells.base import Recur, State
 from steadyrnn.checks import carries_transform
-from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Engine, Recurrence
+from .weights import Gate, as_gates
 
 __all__ = ["ReferenceEngine", "running_rows"]
 
@@ -26,12 +26,25 @@ def running_rows(batch_sizes: Tensor, rows: int, device: torch.device) -> Tensor
     return batch_sizes.to(device).unsqueeze(1) > torch.arange(rows, device=device)
 
 
+def multiplied(v: Tensor, gate: Gate, bias: Tensor | None) -> Tensor:
+    r"""Return :math:`v W^\top`, plus the bias where there is one.
+
+    Example:
+        >>> multiplied(torch.ones(1, 2), torch.eye(2), None)
+        tensor([[1., 1.]])
+    """
+    if isinstance(gate, Tensor):
+        return torch.nn.functional.linear(v, gate, bias)
+    return gate.apply(v) if bias is None else gate.apply(v) + bias
+
+
 def recurrent_product(recurrence: Recurrence) -> Recur:
     """Return the product with named rows of the recurrent weight that a cell's step asks for."""
     gates, weight, bias = recurrence.cell.gates, recurrence.weight_hh, recurrence.bias_hh
-    if isinstance(weight, DiagonalLowRank):
-        operator = weight.to(recurrence.input.dtype)
-        return lambda v, names: operator.apply(v) if bias is None else operator.apply(v) + bias
+    if not isinstance(weight, Tensor):
+        operators = dict(zip(gates, (gate.to(recurrence.input.dtype) for gate in as_gates(weight)), strict=True))
+        biases = dict.fromkeys(gates) if bias is None else dict(zip(gates, bias.chunk(len(gates)), strict=True))
+        return lambda v, names: torch.cat([multiplied(v, operators[name], biases[name]) for name in names], dim=-1)
     size = weight.shape[1]
 
     def recur(v: Tensor, names: str) -> Tensor:

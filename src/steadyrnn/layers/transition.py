@@ -9,8 +9,8 @@ from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.engines.weights import RecurrentWeight
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = ["Transition", "TransitionLike", "by_gate"]
 
@@ -66,11 +66,10 @@ class Transition(nn.Module):
         weights = [slot.weight() for slot in self.slots().values()]
         return weights[0] if len(weights) == 1 else torch.cat(weights)
 
-    def operator(self) -> Tensor | DiagonalLowRank:
-        """Return the weight in factored form where there is one gate and it has one, else the dense weight."""
-        slots = list(self.slots().values())
-        operator = slots[0].operator() if len(slots) == 1 else None
-        return self.weight() if operator is None else operator
+    def gates(self) -> RecurrentWeight:
+        """Return the weight of each gate, in factored form where it has one."""
+        gates = tuple(slot.gate() for slot in self.slots().values())
+        return gates[0] if len(gates) == 1 else gates
 
     def assign(self, weight: Tensor) -> None:
         """Set every gate from the stacked weight (G * H, H); either all gates take theirs, or none changes."""

@@ -15,8 +15,8 @@ from steadyrnn.constraints.base import Constraint, Projected, membership_toleran
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.weights import RecurrentWeight
 from steadyrnn.errors import ConstraintError
-from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .arguments import check_bias, check_dtype
 from .transition import Transition, TransitionLike, by_gate
@@ -24,9 +24,9 @@ from .transition import Transition, TransitionLike, by_gate
 __all__ = ["RecurrentWeights"]
 
 
-def cast_once(weight: Tensor | DiagonalLowRank, dtype: torch.dtype) -> Tensor | DiagonalLowRank:
+def cast_once(weight: RecurrentWeight, dtype: torch.dtype) -> RecurrentWeight:
     """Return a dense weight in ``dtype``; factors are left to the engine, which multiplies out before it rounds."""
-    return weight if isinstance(weight, DiagonalLowRank) else weight.to(dtype)
+    return weight.to(dtype) if isinstance(weight, Tensor) else weight
 
 
 class RecurrentWeights(nn.Module, Projected, ABC):
@@ -178,8 +178,8 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         """Return one direction of one layer, with its constraint evaluated: the only place where that happens."""
         dtype = data.dtype
         transition = self._modules.get(f"transition{end}")
-        weight: Tensor | DiagonalLowRank
-        weight = transition.operator() if isinstance(transition, Transition) else getattr(self, f"weight_hh{end}")
+        weight: RecurrentWeight
+        weight = transition.gates() if isinstance(transition, Transition) else getattr(self, f"weight_hh{end}")
 
         def optional(name: str) -> Tensor | None:
             # by attribute: torch's pruning and parametrization move parameters elsewhere and leave one under the name

@@ -33,7 +33,7 @@ class DiagonalLowRank(NamedTuple):
 
     def dense(self) -> Tensor:
         """Return the matrix itself, shape (H, H)."""
-        return self.diagonal.diag() + self.left @ self.right.mT
+        return torch.addmm(self.diagonal.diag(), self.left, self.right.mT)
 
     def to(self, dtype: torch.dtype) -> "DiagonalLowRank":
         """Return the same operator in another dtype."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ..call import Call, Forward, Gradients
 from .memory import scratch
+from .products import History, flat
 
-__all__ = ["Family", "Visit", "flat", "folded_bias", "head"]
+__all__ = ["Family", "Visit", "folded_bias", "head"]
 
 
 class Visit(NamedTuple):
@@ -24,11 +25,6 @@ class Visit(NamedTuple):
 def head(tensor: Tensor, rows: int) -> Tensor:
     """Return the first ``rows`` rows, without a view where that is all of them."""
     return tensor if tensor.shape[0] == rows else tensor[:rows]
-
-
-def flat(tensor: Tensor) -> Tensor:
-    """Return ``tensor`` (T, B, N) as the matrix (T * B, N)."""
-    return tensor.reshape(tensor.shape[0] * tensor.shape[1], tensor.shape[2])
 
 
 class Family(ABC):
@@ -120,13 +116,12 @@ class Family(ABC):
                 started = rows
         return result
 
-    def outer(self, adjoint: Tensor, states: Tensor, start: Tensor) -> Tensor:
-        r"""Return :math:`\sum_t a_t^\top s_{t-1}` as one product over all time, plus one for the initial state."""
+    def history(self, adjoint: Tensor, states: Tensor, start: Tensor) -> History:
+        """Return adjoints (T, B, N) beside the states (T, B, H) they came from, the initial ones apart."""
         if self.steps == 0:
-            return adjoint.new_zeros(adjoint.shape[-1], start.shape[-1])
+            return History(adjoint, states, adjoint.new_zeros(0, adjoint.shape[-1]), start[:0])
         late, early = (adjoint[:-1], states[1:]) if self.call.reverse else (adjoint[1:], states[:-1])
-        product = flat(late).t() @ flat(early)
-        return product.addmm_(self.first(adjoint).t(), start)
+        return History(late, early, self.first(adjoint), start)
 
     def outside(self, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Return the gradients of input, input weight and input bias from the gates' adjoint (T, B, G * H)."""

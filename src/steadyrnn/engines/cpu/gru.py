@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from ..call import Call, Forward, Gradients
-from .base import Family, Visit, flat, head
+from .base import Family, Visit, head
 from .memory import scratch
+from .products import Dense, History, flat, gate_products
 
 __all__ = ["GRUFamily"]
 
@@ -24,7 +25,9 @@ class GRUFamily(Family):
         super().__init__(call)
         self.reset_after = reset_after
         wide = 2 * self.hidden
-        self.weight_rz, self.weight_n = call.recurrent[0][:wide], call.recurrent[0][wide:]
+        self.apart = len(call.recurrent) > 1
+        parts = gate_products(call.recurrent if self.apart else list(call.recurrent[0].split([wide, self.hidden])))
+        self.gating, self.product_n = parts[:-1], parts[-1][1]  # of r and z, together or apart; of n
         self.bias_n = call.bias_hh[wide:] if reset_after and call.bias_hh is not None else None
 
     def input_bias(self) -> Tensor | None:
@@ -61,24 +64,27 @@ class GRUFamily(Family):
         output = call.input.new_empty(self.steps, self.batch, h_size)
         outputs, all_rz, all_r = output.unbind(0), gates[..., : 2 * h_size].unbind(0), gates[..., :h_size].unbind(0)
         all_z, all_n = gates[..., h_size : 2 * h_size].unbind(0), gates[..., 2 * h_size :].unbind(0)
-        all_p, w_rz, w_n = products.unbind(0), self.weight_rz.t(), self.weight_n.t()
+        all_p = products.unbind(0)
+        gating = [(gates[..., part].unbind(0), product.add) for part, product in self.gating]
         for time, rows, (before,) in self.visits(outputs):
-            head(all_rz[time], rows).addmm_(before, w_rz).sigmoid_()
+            for views, add in gating:
+                add(head(views[time], rows), before)
+            head(all_rz[time], rows).sigmoid_()
             r, n = head(all_r[time], rows), head(all_n[time], rows)
             if self.reset_after:
-                product = self.candidate(before, w_n, head(all_p[time], rows))
+                product = self.candidate(before, head(all_p[time], rows))
                 n.addcmul_(r, product).tanh_()
             else:
-                n.addmm_(r * before, w_n).tanh_()
+                self.product_n.add(n, r * before)
+                n.tanh_()
             torch.lerp(n, before, head(all_z[time], rows), out=head(outputs[time], rows))
         self.clear_padding(output)
         return Forward(output, [self.final(output, call.state[0])], stash if keep else call.input.new_empty(0))
 
-    def candidate(self, before: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+    def candidate(self, before: Tensor, out: Tensor) -> Tensor:
         """Write the candidate's recurrent product, bias included, to ``out``."""
-        if self.bias_n is None:
-            return torch.mm(before, weight, out=out)
-        return torch.addmm(self.bias_n, before, weight, out=out)
+        self.product_n.write(before, self.bias_n, out)
+        return out
 
     def backward(
         self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
@@ -100,11 +106,11 @@ class GRUFamily(Family):
         if self.reset_after:  # from here on the adjoint of what the reset gate multiplied
             adjoint[..., 2 * h_size :].mul_(gates[..., :h_size])
             self.clear_padding(adjoint)
-            grad_hh = self.outer(adjoint, done.output, call.state[0])
+            grad_hh = self.weight_gradients(self.history(adjoint, done.output, call.state[0]))
         else:
-            grad_hh = self.gated_outer(adjoint, gates, done.output)
+            grad_hh = self.gated_gradients(adjoint, gates, done.output)
         grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0)
-        return Gradients(grad_x, [carry], grad_w, [grad_hh], grad_b, grad_b_hh, None)
+        return Gradients(grad_x, [carry], grad_w, grad_hh, grad_b, grad_b_hh, None)
 
     def adjoint_step(
         self, visit: Visit, rzn: tuple[Tensor, Tensor, Tensor], products: Tensor, adjoint: Tensor, total: Tensor
@@ -119,21 +125,32 @@ class GRUFamily(Family):
         _sigmoid_backward(work, z, grad_input=d_z)
         _tanh_backward(total.sub_(kept), n, grad_input=d_n)
         if self.reset_after:
-            kept.addmm_(torch.mul(d_n, r, out=work), self.weight_n)
+            self.product_n.pull(torch.mul(d_n, r, out=work), kept, kept)
             torch.mul(d_n, products[time, :rows], out=work)
         else:
-            torch.mm(d_n, self.weight_n, out=work)
+            self.product_n.pull(d_n, None, work)
             kept.addcmul_(work, r)
             work.mul_(before)
         _sigmoid_backward(work, r, grad_input=d_r)
-        torch.addmm(kept, adjoint[time, :rows, : 2 * self.hidden], self.weight_rz, out=total)
+        for part, product in self.gating:
+            product.pull(adjoint[time, :rows, part], kept, total)
+            kept = total
 
-    def gated_outer(self, adjoint: Tensor, gates: Tensor, output: Tensor) -> Tensor:
-        r"""Return the gradient of the recurrent weight where the candidate's was applied to :math:`r \circ h`."""
-        wide = 2 * self.hidden
-        gated = self.adjoint_memory("gated", self.hidden)
+    def weight_gradients(self, history: History) -> list[Tensor]:
+        """Return the gradient of the weight, stacked or apart as it came."""
+        if not self.apart:
+            return Dense(self.call.recurrent[0]).gradient(history)
+        gates = [*self.gating, (slice(2 * self.hidden, None), self.product_n)]
+        return [grad for part, product in gates for grad in product.gradient(history.columns(part))]
+
+    def gated_gradients(self, adjoint: Tensor, gates: Tensor, output: Tensor) -> list[Tensor]:
+        r"""Return the gradient of the weight where the candidate's was applied to :math:`r \circ h`."""
+        gated, start = self.adjoint_memory("gated", self.hidden), self.call.state[0]
         for time, rows, (before,) in self.visits(output.unbind(0)):
             torch.mul(before, gates[time, :rows, : self.hidden], out=gated[time, :rows])
         self.clear_padding(gated)
-        grad_n = flat(adjoint)[:, wide:].t() @ flat(gated)
-        return torch.cat([self.outer(adjoint, output, self.call.state[0])[:wide], grad_n])
+        last = adjoint[..., 2 * self.hidden :]
+        grad_n = self.product_n.gradient(History(last, gated, last.new_zeros(0, self.hidden), start[:0]))
+        history = self.history(adjoint, output, start)
+        grads = [grad for part, product in self.gating for grad in product.gradient(history.columns(part))]
+        return [*grads, *grad_n] if self.apart else [torch.cat([*grads, *grad_n])]

@@ -8,6 +8,7 @@ from steadyrnn.errors import EngineError
 from ..call import Call, Forward, Gradients
 from .base import Family, Visit, folded_bias, head
 from .memory import scratch
+from .products import gate_products
 
 __all__ = ["LSTMFamily", "OneDNNFamily", "onednn_takes"]
 
@@ -18,6 +19,10 @@ _LSTM_MODE = 2  # torch's number for an LSTM in its own recurrent ops
 
 class LSTMFamily(Family):
     """The loop of :class:`steadyrnn.cells.lstm.LSTMStep`; the stash holds the four gates and the cell states."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self.products = gate_products(call.recurrent)
 
     def stash_like(self) -> Tensor:
         """Return the shape of the stash: four gates and the cell states."""
@@ -39,10 +44,13 @@ class LSTMFamily(Family):
         stash = self.stash_like() if keep else scratch("gates", self.stash_shape(), call.input)
         gates, cells = self.parts(stash)
         self.project(folded_bias(call), gates)
-        output, weight = call.input.new_empty(self.steps, self.batch, h_size), call.recurrent[0].t()
+        output = call.input.new_empty(self.steps, self.batch, h_size)
         outputs, all_c, all_gates = output.unbind(0), cells.unbind(0), gates.unbind(0)
+        parts = [(gates[..., part].unbind(0), product.add) for part, product in self.products]
         for time, rows, (h, c) in self.visits(outputs, all_c):
-            gate = head(all_gates[time], rows).addmm_(h, weight)
+            for views, add in parts:
+                add(head(views[time], rows), h)
+            gate = head(all_gates[time], rows)
             gate[:, : 2 * h_size].sigmoid_()
             gate[:, 3 * h_size :].sigmoid_()
             i, f, g, o = gate.chunk(4, dim=-1)
@@ -71,8 +79,9 @@ class LSTMFamily(Family):
         self.clear_padding(adjoint)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
         grad_b_hh = None if call.bias_hh is None else adjoint.sum((0, 1)) if grad_b is None else grad_b.clone()
-        grad_w_hh = self.outer(adjoint, done.output, call.state[0])
-        return Gradients(grad_x, [carry_h, carry_c], grad_w, [grad_w_hh], grad_b, grad_b_hh, None)
+        history = self.history(adjoint, done.output, call.state[0])
+        grad_hh = [grad for part, product in self.products for grad in product.gradient(history.columns(part))]
+        return Gradients(grad_x, [carry_h, carry_c], grad_w, grad_hh, grad_b, grad_b_hh, None)
 
     def adjoint_step(self, visit: Visit, gate: Tensor, cell: Tensor, here: Tensor, dh: Tensor, dc: Tensor) -> None:
         """Fill the gates' adjoint ``here`` (rows, 4H) and turn ``dh``, ``dc`` into gradients of the state before."""
@@ -87,13 +96,16 @@ class LSTMFamily(Family):
         _tanh_backward(torch.mul(dc, i, out=work), g, grad_input=d_g)
         _sigmoid_backward(torch.mul(dc, visit.before[1], out=work), f, grad_input=d_f)
         dc.mul_(f)
-        torch.mm(here, self.call.recurrent[0], out=dh)
+        plus = None
+        for part, product in self.products:
+            product.pull(here[:, part], plus, dh)
+            plus = dh
 
 
 def onednn_takes(call: Call) -> bool:
-    """Say whether torch's oneDNN layer can run this call: float32 on a CPU, every row of full length, nothing empty."""
+    """Say whether torch's oneDNN layer can run this call: float32, stacked gates, every row of full length, nothing empty."""
     x, sizes = call.input, (call.input.numel(), call.state[0].numel())
-    plain = call.sizes is None and x.dtype == torch.float32 and x.device.type == "cpu"
+    plain = len(call.recurrent) == 1 and call.sizes is None and x.dtype == torch.float32 and x.device.type == "cpu"
     return plain and 0 not in sizes and torch.backends.mkldnn.is_available()
 
 

@@ -1,6 +1,7 @@
 """The Elman loop on the CPU, with a dense or a factored recurrent weight."""
 
 from itertools import zip_longest
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -8,8 +9,9 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 
 from ..call import Call, Forward, Gradients
-from .base import Family, flat, folded_bias, head
-from .memory import scratch
+from ..weights import Gate, grouped
+from .base import Family, folded_bias, head
+from .products import flat, product_of
 
 __all__ = ["RNNFamily"]
 
@@ -25,7 +27,7 @@ class RNNFamily(Family):
     def __init__(self, call: Call, activation: Activation) -> None:
         super().__init__(call)
         self.activation = activation
-        self.factored = len(call.recurrent) == 3
+        self.product = product_of(cast(Gate, grouped(call.recurrent)))
 
     def forward(self, keep: bool) -> Forward:
         """Run the loop."""
@@ -34,10 +36,10 @@ class RNNFamily(Family):
         gates = call.input.new_empty(self.steps, self.batch, self.hidden)
         self.project(folded_bias(call), gates)
         output = gates if in_place else torch.empty_like(gates)
-        outputs, inputs = output.unbind(0), gates.unbind(0)
+        outputs, inputs, add = output.unbind(0), gates.unbind(0), self.product.add
         for time, rows, (before,) in self.visits(outputs):
             gate = head(inputs[time], rows)
-            self.add_product(gate, before)
+            add(gate, before)
             if in_place:
                 act.value_(gate, call.theta)
             else:
@@ -50,29 +52,6 @@ class RNNFamily(Family):
         """Return the shape of the stash: pre-activations, or nothing."""
         shape = (0,) if self.activation.from_output else (self.steps, self.batch, self.hidden)
         return self.call.input.new_empty(shape)
-
-    def add_product(self, gate: Tensor, before: Tensor) -> None:
-        r"""Add :math:`h W^\top` to ``gate`` in place, both (rows, H)."""
-        if not self.factored:
-            gate.addmm_(before, self.call.recurrent[0].t())
-            return
-        diagonal, left, right = self.call.recurrent
-        thin = torch.mm(before, right, out=scratch("thin", (before.shape[0], right.shape[1]), before))
-        gate.addmm_(thin, left.t()).addcmul_(before, diagonal)
-
-    def pull(self, adjoint: Tensor, grad: Tensor | None, out: Tensor) -> None:
-        """Write ``adjoint`` times W, plus ``grad`` where given, to ``out``; all (rows, H)."""
-        weight, thin = self.call.recurrent[0], adjoint
-        if self.factored:
-            diagonal, left, right = self.call.recurrent
-            thin = torch.mm(adjoint, left, out=scratch("thin", (adjoint.shape[0], left.shape[1]), adjoint))
-            weight = right.t()
-        if grad is None:
-            torch.mm(thin, weight, out=out)
-        else:
-            torch.addmm(grad, thin, weight, out=out)
-        if self.factored:
-            out.addcmul_(adjoint, diagonal)
 
     def backward(
         self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
@@ -96,25 +75,9 @@ class RNNFamily(Family):
             # the next step's own gradient joins this step's product, where the same rows run
             added = following is not None and following.rows == rows and grads is not None
             ahead = head(grads[following.time], rows) if added and grads is not None and following else None
-            self.pull(here, ahead, total)
+            self.product.pull(here, ahead, total)
         self.clear_padding(adjoint)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
         grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
-        return Gradients(grad_x, [carry], grad_w, self.weight_gradient(adjoint, done.output), grad_b, grad_b_hh, grad_theta)
-
-    def weight_gradient(self, adjoint: Tensor, output: Tensor) -> list[Tensor]:
-        """Return the gradient of W, or of the three parts of a factored one, from products over all time."""
-        start = self.call.state[0]
-        if not self.factored:
-            return [self.outer(adjoint, output, start)]
-        _, left, right = self.call.recurrent
-        if self.steps == 0:
-            return [torch.zeros_like(part) for part in self.call.recurrent]
-        late, early = (adjoint[:-1], output[1:]) if self.call.reverse else (adjoint[1:], output[:-1])
-        first = self.first(adjoint)
-        grad_left = (flat(late).t() @ (flat(early) @ right)).addmm_(first.t(), start @ right)
-        grad_right = (flat(early).t() @ (flat(late) @ left)).addmm_(start.t(), first @ left)
-        diagonal = (first * start).sum(0)
-        for after, before in zip(late.split(16), early.split(16), strict=True):  # some steps at once: little memory
-            diagonal += (after * before).sum((0, 1))
-        return [diagonal, grad_left, grad_right]
+        grad_hh = self.product.gradient(self.history(adjoint, done.output, call.state[0]))
+        return Gradients(grad_x, [carry], grad_w, grad_hh, grad_b, grad_b_hh, grad_theta)
