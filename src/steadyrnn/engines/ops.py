@@ -17,7 +17,7 @@ from .base import Recurrence
 from .call import Call, Forward, Kernel
 from .weights import grouped
 
-__all__ = ["RegisteredOp", "register", "run_op"]
+__all__ = ["RegisteredOp", "is_kept", "is_plain", "register", "run_op"]
 
 
 def forward_op(kernel: Kernel) -> Any:
@@ -203,6 +203,11 @@ def is_plain(tensors: Sequence[Tensor | None]) -> bool:
     return all(t is None or (type(t) in (Tensor, Parameter) and not t.is_meta) for t in tensors)
 
 
+def is_kept(tensors: Sequence[Tensor | None]) -> bool:
+    """Say whether autograd will want a gradient by any of these."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
 def run_plain(
     registered: RegisteredOp, kept: Kept, sizes: Tensor | None, tensors: Sequence[Tensor | None], keep: bool
 ) -> tuple[Tensor, ...]:
@@ -227,7 +232,7 @@ def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence
     run, state = recurrence, list(recurrence.state)
     biases = (run.bias_ih, run.bias_hh, run.theta)
     tensors = (run.input, run.weight_ih, *state, *recurrent, *biases)
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    keep = is_kept(tensors)
     if is_plain(tensors):
         kept = Kept(run.cell.key, run.reverse, run.recompute, len(state), len(recurrent))
         result = run_plain(registered, kept, run.batch_sizes, tensors, keep)

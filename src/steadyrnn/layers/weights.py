@@ -24,11 +24,6 @@ from .transition import Transition, TransitionLike, by_gate
 __all__ = ["RecurrentWeights"]
 
 
-def cast_once(weight: RecurrentWeight, dtype: torch.dtype) -> RecurrentWeight:
-    """Return a dense weight in ``dtype``; factors are left to the engine, which multiplies out before it rounds."""
-    return weight.to(dtype) if isinstance(weight, Tensor) else weight
-
-
 class RecurrentWeights(nn.Module, Projected, ABC):
     """The weights of one or more directions of one or more layers, told apart by the end of their names.
 
@@ -176,20 +171,23 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         self, data: Tensor, state: State, end: str, sizes: Tensor | None, reverse: bool, recompute: bool
     ) -> Recurrence:
         """Return one direction of one layer, with its constraint evaluated: the only place where that happens."""
-        dtype = data.dtype
         transition = self._modules.get(f"transition{end}")
-        weight: RecurrentWeight
-        weight = transition.gates() if isinstance(transition, Transition) else getattr(self, f"weight_hh{end}")
+        weight: RecurrentWeight | None
+        weight = transition.gates() if isinstance(transition, Transition) else self._tensor(f"weight_hh{end}", data.dtype)
+        if isinstance(weight, Tensor):
+            weight = weight.to(data.dtype)  # factors are left to the engine, which multiplies out before it rounds
+        weight_ih, bias_ih, bias_hh, theta = (
+            self._tensor(f"{name}{end}", data.dtype) for name in ("weight_ih", "bias_ih", "bias_hh", "activation")
+        )
+        needed = cast(Tensor, weight_ih), cast(RecurrentWeight, weight)
+        return Recurrence(self.cell, data, state, *needed, bias_ih, bias_hh, theta, sizes, reverse, recompute)
 
-        def optional(name: str) -> Tensor | None:
-            # by attribute: torch's pruning and parametrization move parameters elsewhere and leave one under the name
-            parameter: Tensor | None = getattr(self, f"{name}{end}", None)
-            return None if parameter is None else parameter.to(dtype)
-
-        return Recurrence(
-            self.cell, data, state, getattr(self, f"weight_ih{end}").to(dtype), cast_once(weight, dtype), optional("bias_ih"),
-            optional("bias_hh"), optional("activation"), sizes, reverse, recompute,
-        )  # fmt: skip
+    def _tensor(self, name: str, dtype: torch.dtype) -> Tensor | None:
+        """Return a weight in ``dtype``, or None where there is none of this name."""
+        tensor: Tensor | None = self._parameters.get(name)
+        if tensor is None:  # torch's pruning and parametrization move parameters elsewhere and leave one under the name
+            tensor = getattr(self, name, None)
+        return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
 
 
 def _remember(weights: RecurrentWeights, *_: object) -> None:

@@ -7,9 +7,10 @@ from steadyrnn.cells.base import State
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Engine, Recurrence
-from ..ops import register, run_op
+from ..ops import is_kept, is_plain, register, run_op
 from ..weights import Gate, RecurrentWeight, as_gates, flattened, stacked
 from .kernel import CPUKernel
+from .onednn import onednn_runs, run_onednn
 
 __all__ = ["OPS", "CPUEngine", "factored_pays"]
 
@@ -72,4 +73,6 @@ class CPUEngine(Engine):
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
         recurrent = flattened(arranged(recurrence.weight_hh, recurrence.input))
+        if is_plain(recurrence.tensors) and onednn_runs(recurrence, recurrent):
+            return run_onednn(recurrence, recurrent[0], is_kept(recurrence.tensors))
         return run_op(REGISTERED[recurrence.cell.key.partition(":")[0]], recurrence, recurrent)

@@ -9,7 +9,8 @@ from steadyrnn.errors import EngineError
 from ..call import Call
 from .base import Family
 from .gru import GRUFamily
-from .lstm import LSTMFamily, OneDNNFamily, onednn_takes
+from .lstm import LSTMFamily
+from .onednn import OneDNNFamily, onednn_takes
 from .rnn import RNNFamily
 
 __all__ = ["family_of"]

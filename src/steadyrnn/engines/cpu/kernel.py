@@ -8,8 +8,8 @@ from steadyrnn.checks import without_autocast
 
 from ..call import Call, Forward, Gradients, Kernel
 from .families import family_of
-from .lstm import onednn_takes
 from .memory import flushed_denormals
+from .onednn import onednn_takes
 from .segments import run_segments, run_segments_back, segments_like
 
 __all__ = ["CPUKernel"]

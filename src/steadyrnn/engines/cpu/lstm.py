@@ -1,20 +1,17 @@
-"""The LSTM loop on the CPU: ours, and torch's oneDNN layer where it takes the call."""
+"""The LSTM loop on the CPU."""
 
 import torch
 from torch import Tensor
-
-from steadyrnn.errors import EngineError
 
 from ..call import Call, Forward, Gradients
 from .base import Family, Visit, folded_bias, head
 from .memory import scratch
 from .products import gate_products
 
-__all__ = ["LSTMFamily", "OneDNNFamily", "onednn_takes"]
+__all__ = ["LSTMFamily"]
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
-_LSTM_MODE = 2  # torch's number for an LSTM in its own recurrent ops
 
 
 class LSTMFamily(Family):
@@ -100,53 +97,3 @@ class LSTMFamily(Family):
         for part, product in self.products:
             product.pull(here[:, part], plus, dh)
             plus = dh
-
-
-def onednn_takes(call: Call) -> bool:
-    """Say whether torch's oneDNN layer can run this call: float32, stacked gates, every row of full length, nothing empty."""
-    x, sizes = call.input, (call.input.numel(), call.state[0].numel())
-    plain = len(call.recurrent) == 1 and call.sizes is None and x.dtype == torch.float32 and x.device.type == "cpu"
-    return plain and 0 not in sizes and torch.backends.mkldnn.is_available()
-
-
-class OneDNNFamily(Family):
-    """The same function through the op that ``torch.nn.LSTM`` uses; the stash is its workspace."""
-
-    def stash_like(self) -> Tensor:
-        """Raise: only oneDNN knows the size of its workspace."""
-        raise EngineError("The size of oneDNN's workspace is not known before it runs.")
-
-    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return both weights and both biases, zero where there is none."""
-        call = self.call
-        rows = call.weight_ih.shape[0]
-        b_ih, b_hh = (call.weight_ih.new_zeros(rows) if b is None else b for b in (call.bias_ih, call.bias_hh))
-        return call.weight_ih, call.recurrent[0].contiguous(), b_ih, b_hh
-
-    def forward(self, keep: bool) -> Forward:
-        """Run the layer."""
-        h, c = (s.contiguous().unsqueeze(0) for s in self.call.state)
-        with torch.set_grad_enabled(keep):  # below autograd nothing is recorded; the op makes its workspace only so
-            output, h_n, c_n, workspace = torch.ops.aten.mkldnn_rnn_layer(
-                self.call.input.contiguous(), *self.weights(), h, c, self.call.reverse, [], _LSTM_MODE, self.hidden, 1,
-                True, False, False, keep,
-            )  # fmt: skip
-        return Forward(output, [h_n[0], c_n[0]], workspace if keep else output.new_empty(0))
-
-    def backward(
-        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
-    ) -> Gradients:
-        """Run its adjoint."""
-        call = self.call
-        h, c = (s.contiguous().unsqueeze(0) for s in call.state)
-        given = [None if g is None else g.contiguous().unsqueeze(0) for g in grad_state]
-        grad = torch.zeros_like(done.output) if grad_output is None else grad_output.contiguous()
-        d_x, d_ih, d_hh, d_b, _, d_h, d_c = torch.ops.aten.mkldnn_rnn_layer_backward(
-            call.input.contiguous(), *self.weights(), h, c, done.output, *(s.unsqueeze(0) for s in done.state), grad,
-            *given, call.reverse, _LSTM_MODE, self.hidden, 1, True, True, False,
-            [], False, done.stash,
-        )  # fmt: skip
-        b_ih = None if call.bias_ih is None else d_b
-        b_hh = None if call.bias_hh is None else d_b.clone()
-        states = [d_h.view_as(call.state[0]), d_c.view_as(call.state[1])]
-        return Gradients(d_x if needs_input else None, states, d_ih, [d_hh], b_ih, b_hh, None)
