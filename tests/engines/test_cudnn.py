@@ -8,7 +8,7 @@ from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cudnn import PIECE, CuDNNEngine, mode_of
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.linalg.operators import DiagonalLowRank
-from tests.support.errors import assert_within_budget, distance
+from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, distance
 from tests.support.recurrences import Case, as_dtype, make, results
 
 TAKEN = [name for name, cell in CELLS.items() if mode_of(cell) is not None]
@@ -135,4 +135,4 @@ def test_a_layer_on_a_gpu_runs_cudnn_compiled_and_says_so() -> None:
     expected, _ = layer(x, lengths=lengths)
     assert "cudnn" in layer.explain()
     compiled, _ = torch.compile(layer, fullgraph=True, backend="aot_eager")(x, lengths=lengths)
-    assert torch.equal(compiled, expected)
+    assert_equal_up_to_rounding(compiled, expected)  # products in place round otherwise on a GPU

@@ -69,11 +69,11 @@ def reference_errors(name: str, case: Case, dtype: torch.dtype, seed: int, gradi
     """Return the reference's own errors in ``dtype``.
 
     Those of float64 cannot be measured, only estimated: as those of float32, scaled by the roundoffs. One draw's error is a
-    matter of luck, so the largest of three is taken.
+    matter of luck, so the largest of five is taken.
     """
     wide = dtype == torch.float64
     draws = []
-    for draw in range(seed, seed + (3 if wide else 1)):
+    for draw in range(seed, seed + (5 if wide else 1)):
         run = make(CELLS[name], case, torch.float32 if wide else dtype, draw)
         truth = results(REFERENCE, as_dtype(run, torch.float64), gradients=gradients)
         draws.append(errors(results(REFERENCE, run, gradients=gradients), truth))
