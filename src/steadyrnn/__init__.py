@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from steadyrnn.activations import ReLU as ReLU
     from steadyrnn.activations import Sigmoid as Sigmoid
     from steadyrnn.activations import Tanh as Tanh
+    from steadyrnn.bounds.generalization import generalization_bound as generalization_bound
+    from steadyrnn.certificates.certificate import Certificate as Certificate
+    from steadyrnn.certificates.certify import certify as certify
+    from steadyrnn.certificates.certify import recheck as recheck
     from steadyrnn.constraints.attach import constrain as constrain
     from steadyrnn.constraints.ball import SpectralBall as SpectralBall
     from steadyrnn.constraints.base import Constraint as Constraint
@@ -31,8 +35,14 @@ if TYPE_CHECKING:
     from steadyrnn.constraints.stable_lstm import StableLSTM as StableLSTM
     from steadyrnn.constraints.unitary import FullUnitary as FullUnitary
     from steadyrnn.constraints.unitary import RestrictedUnitary as RestrictedUnitary
+    from steadyrnn.convert.basis import change_basis as change_basis
+    from steadyrnn.convert.feedforward import suggest_bptt as suggest_bptt
+    from steadyrnn.convert.feedforward import to_feedforward as to_feedforward
+    from steadyrnn.convert.parallel import to_parallel as to_parallel
     from steadyrnn.convert.torch_nn import from_torch as from_torch
     from steadyrnn.convert.torch_nn import to_torch as to_torch
+    from steadyrnn.convert.unitary import minimal_unitary_size as minimal_unitary_size
+    from steadyrnn.convert.unitary import to_unitary as to_unitary
     from steadyrnn.layers.cells import GRUCell as GRUCell
     from steadyrnn.layers.cells import LSTMCell as LSTMCell
     from steadyrnn.layers.cells import RNNCell as RNNCell
@@ -43,6 +53,9 @@ if TYPE_CHECKING:
     from steadyrnn.models.mlp import MLP as MLP
     from steadyrnn.models.resnet import ResNet as ResNet
     from steadyrnn.models.sequence import SequenceModel as SequenceModel
+    from steadyrnn.probes.gradient_flow import GradientFlow as GradientFlow
+    from steadyrnn.probes.gradient_flow import gradient_flow as gradient_flow
+    from steadyrnn.probes.spectrum import spectrum as spectrum
 
 __version__ = "0.1.0"
 
@@ -51,12 +64,14 @@ _PUBLIC: dict[str, str] = {
     "Activation": "steadyrnn.activations",
     "CayleyOrthogonal": "steadyrnn.constraints.cayley",
     "CayleySpectral": "steadyrnn.constraints.cayley_spectral",
+    "Certificate": "steadyrnn.certificates.certificate",
     "Constraint": "steadyrnn.constraints.base",
     "ExpOrthogonal": "steadyrnn.constraints.exponential",
     "Free": "steadyrnn.constraints.free",
     "FullUnitary": "steadyrnn.constraints.unitary",
     "GRU": "steadyrnn.layers.gru",
     "GRUCell": "steadyrnn.layers.cells",
+    "GradientFlow": "steadyrnn.probes.gradient_flow",
     "HouseholderOrthogonal": "steadyrnn.constraints.householder",
     "Identity": "steadyrnn.activations",
     "LSTM": "steadyrnn.layers.lstm",
@@ -79,11 +94,22 @@ _PUBLIC: dict[str, str] = {
     "Tanh": "steadyrnn.activations",
     "attach_projection": "steadyrnn.constraints.optimizer",
     "cached": "steadyrnn.constraints.slot",
+    "certify": "steadyrnn.certificates.certify",
+    "change_basis": "steadyrnn.convert.basis",
     "constrain": "steadyrnn.constraints.attach",
     "from_torch": "steadyrnn.convert.torch_nn",
+    "generalization_bound": "steadyrnn.bounds.generalization",
+    "gradient_flow": "steadyrnn.probes.gradient_flow",
+    "minimal_unitary_size": "steadyrnn.convert.unitary",
     "parameter_groups": "steadyrnn.constraints.optimizer",
     "penalty": "steadyrnn.constraints.optimizer",
+    "recheck": "steadyrnn.certificates.certify",
+    "spectrum": "steadyrnn.probes.spectrum",
+    "suggest_bptt": "steadyrnn.convert.feedforward",
+    "to_feedforward": "steadyrnn.convert.feedforward",
+    "to_parallel": "steadyrnn.convert.parallel",
     "to_torch": "steadyrnn.convert.torch_nn",
+    "to_unitary": "steadyrnn.convert.unitary",
 }
 """Every public name and the file it lives in: nothing is imported before it is used."""
 

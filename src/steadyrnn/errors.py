@@ -3,6 +3,7 @@
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "CertificateError",
     "ConstraintError",
     "ConversionError",
     "DeviceError",
@@ -49,6 +50,10 @@ class NotInvertibleError(SteadyError, ValueError):
 
 class NotFiniteError(SteadyError, ValueError):
     """NaN or infinity where a finite number is needed."""
+
+
+class CertificateError(SteadyError, ValueError):
+    """A bound was asked for that no theorem gives, or that lacks an assumption."""
 
 
 class EngineError(SteadyError, RuntimeError):

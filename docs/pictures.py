@@ -1,0 +1,137 @@
+"""Draw the pictures of the documentation, from the package itself, into docs/pictures.
+
+Run it after a change to what they show, and look at the result before it goes in:
+
+    python docs/pictures.py
+
+Everything is seeded, float64 and on the CPU, and the files carry no date: the same versions of torch and matplotlib on the
+same processor give the same bytes. Needs matplotlib (the extra ``report``); takes less than a minute.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import steadyrnn as sr
+from steadyrnn.certificates.certificate import Certificate
+
+FOLDER = Path(__file__).parent / "pictures"
+INPUTS, UNITS, STEPS, ROWS = 8, 64, 160, 16
+LAGS = range(1, 62, 3)
+BOUND = 1.0
+"""Largest norm of an input, and what the certificates are told."""
+MEASURED, PROVEN, SPECTRAL = "C0", "C2", "C1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, what is proven of it, and what is measured on one batch, at each of ``LAGS``."""
+
+    title: str
+    certificate: Certificate
+    gradient: Tensor
+    truncation: Tensor
+
+
+def main() -> None:
+    """Draw every picture."""
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "steadyrnn", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
+    FOLDER.mkdir(exist_ok=True)
+    save(certificates(), "certificates.svg")
+
+
+def save(figure: Figure, name: str) -> None:
+    """Write a picture without a date."""
+    figure.savefig(FOLDER / name, metadata={"Date": None})
+    print(f"{FOLDER.name}/{name}: {(FOLDER / name).stat().st_size / 1024:.0f} KiB")
+
+
+def certificates() -> Figure:
+    """Draw what is proven of three tanh networks, with and without a constraint, and below it what they do."""
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    grid = figure.subplots(2, 3, sharex=True, sharey=True)
+    for column, case in enumerate((ball(), plain(1.0), plain(1.6))):
+        draw(grid[0][column], case.gradient, *gradient_bounds(case.certificate))
+        draw(grid[1][column], case.truncation, *window_bounds(case.certificate))
+        grid[0][column].set_title(case.title)
+        grid[1][column].set_xlabel("lag k, or length k of the window")
+    grid[0][0].set_ylabel(r"gradient $\Vert \partial h_t / \partial h_{t-k} \Vert$")
+    grid[1][0].set_ylabel(r"truncation error $\Vert h_t - h_t^k \Vert$")
+    grid[0][0].set_ylim(1e-16, 1e6)
+    grid[0][0].legend(loc="lower left")
+    return figure
+
+
+def draw(axes: Axes, measured: Tensor, spectral: list[float], best: list[float]) -> None:
+    """Draw one panel."""
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    axes.plot(LAGS, spectral, color=SPECTRAL, linestyle="--", label="proven, spectral norm alone")
+    axes.plot(LAGS, best, color=PROVEN, label="proven, best tier")
+    axes.plot(LAGS, measured.tolist(), color=MEASURED, label="measured, largest")
+    axes.fill_between(LAGS, best, 1e-17, color=PROVEN, alpha=0.1)
+
+
+def gradient_bounds(certificate: Certificate) -> tuple[list[float], list[float]]:
+    """Return the bounds by the spectral norm, and by the best of all tiers."""
+    spectral = certificate.layers[0].tiers[0].contraction
+    return [spectral.after(lag) for lag in LAGS], [certificate.gradient_bounds(lag)[1] for lag in LAGS]
+
+
+def window_bounds(certificate: Certificate) -> tuple[list[float], list[float]]:
+    """Return the bounds by the spectral norm, no larger than two states can be apart, and by the best of all tiers."""
+    spectral, most = certificate.layers[0].tiers[0], 2 * certificate.state_bound
+    return [min(spectral.truncation_error(lag), most) for lag in LAGS], [certificate.truncation_error(lag) for lag in LAGS]
+
+
+def ball() -> Case:
+    """Return a network that a spectral ball holds."""
+    torch.manual_seed(0)
+    return measure("SpectralBall(0.9)", sr.RNN(INPUTS, UNITS, transition=sr.SpectralBall(0.9), dtype=torch.float64))
+
+
+def plain(scale: float) -> Case:
+    """Return a network as torch begins it, but for the size of the recurrent weight."""
+    torch.manual_seed(0)
+    rnn = torch.nn.RNN(INPUTS, UNITS, dtype=torch.float64)
+    with torch.no_grad():
+        dict(rnn.named_parameters())["weight_hh_l0"].mul_(scale)
+    return measure("torch.nn.RNN" if scale == 1 else f"the same, recurrent weight times {scale}", rnn)
+
+
+@torch.no_grad()
+def measure(title: str, rnn: sr.RNN | torch.nn.RNN) -> Case:
+    """Certify a network and measure it on inputs of norm up to the bound."""
+    certificate = sr.certify(rnn, input_bound=BOUND)
+    if not isinstance(certificate, Certificate):
+        raise TypeError("one layer in one direction has one certificate")
+    x = inputs()
+    flow = sr.gradient_flow(rnn, x)
+    states = rnn(x)[0]  # (T, B, H)
+    truncation = torch.stack([window_error(rnn, x, states, length) for length in LAGS])
+    found = "proven to forget" if certificate.stable else "no certificate"
+    title = f"{title}\n{found}, contraction {certificate.contraction:.2f}"
+    return Case(title, certificate, flow.spectral[LAGS.start : LAGS.stop : LAGS.step], truncation)
+
+
+def inputs() -> Tensor:
+    """Return rows of inputs of norms from 0 to the bound: near zero tanh is steepest."""
+    x = torch.randn(STEPS, ROWS, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return torch.linspace(0, BOUND, ROWS, dtype=x.dtype).unsqueeze(1) * x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def window_error(rnn: sr.RNN | torch.nn.RNN, x: Tensor, states: Tensor, length: int) -> Tensor:
+    """Return the largest error, over all times, of a state computed from the last ``length`` inputs."""
+    windows = x.unfold(0, length, 1).permute(3, 0, 1, 2)  # (length, windows, B, D)
+    ends = rnn(windows.flatten(1, 2))[1].view(-1, ROWS, UNITS)
+    return torch.linalg.vector_norm(ends - states[length - 1 :], dim=-1).max()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One theorem per function: numbers or plain tensors in, number out."""

@@ -1,0 +1,195 @@
+"""How far a run in windows of time is from the sequential one, and what rounding adds (MATH 6.1 to 6.3, 6.5)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from steadyrnn.checks import check_finite
+from steadyrnn.errors import CertificateError
+
+from .memory import check_count, check_number, horizon, power_above, product_above, truncation_error
+from .norms import ROUND_OFF, above
+
+__all__ = [
+    "boundary_errors",
+    "check_rate",
+    "required_warmup",
+    "rounding_error",
+    "summation_error",
+    "sweep_error",
+    "swept_errors",
+    "uniform_error",
+    "warmup_error",
+]
+
+_NEGLIGIBLE = 2.0**-100  # from here on the rest of a geometric sum is bounded by one number
+
+
+def check_rate(rate: float) -> float:
+    """Return a rate of contraction if it is one: from 0 on and below 1.
+
+    Example:
+        >>> check_rate(0.9)
+        0.9
+    """
+    if not check_number("rate", rate) < 1:
+        raise CertificateError(f"no certificate found: lambda = {rate:.6g} >= 1, and only what contracts forgets its start.")
+    return rate
+
+
+def warmup_error(rate: float, radius: float, warmup: int, position: int = 1) -> float:
+    r"""Return the a-priori error of a window that was started from zero, in the norm of the contraction (MATH 6.1).
+
+    .. math:: N(\text{error}) \le \lambda^{k+i} R
+
+    The window's state and the true one are :math:`N(h) \le R` apart at its start, and come closer by :math:`\lambda` each
+    of the :math:`k + i` steps until position i behind the warm-up.
+
+    Args:
+        rate: :math:`\lambda`.
+        radius: :math:`R = \sup_t N(h_t)`.
+        warmup: k, the steps whose outputs are thrown away.
+        position: i, from 1 for the first output that counts.
+
+    Example:
+        >>> round(warmup_error(0.9, 10.0, warmup=16), 4)
+        1.6677
+
+    References:
+        Miller, Hardt. Stable Recurrent Models (Lemma 1). ICLR 2019. https://arxiv.org/abs/1805.10369
+    """
+    return truncation_error(rate, radius, check_count("warmup", warmup) + check_count("position", position))
+
+
+def required_warmup(rate: float, radius: float, tol: float, gain: float = 1.0) -> int:
+    r"""Return the shortest warm-up for which every output that counts is within ``tol`` (MATH 6.1).
+
+    .. math:: k = \left\lceil \frac{\ln(L_f R / \varepsilon)}{\ln(1 / \lambda)} \right\rceil - 1,
+
+    the smallest with :math:`L_f \lambda^{k+1} R \le \varepsilon`, and 0 where that already holds.
+
+    Args:
+        rate: :math:`\lambda < 1`.
+        radius: :math:`R`, finite.
+        tol: :math:`\varepsilon > 0`.
+        gain: :math:`L_f`, of a readout, or from the norm of the contraction to that of ``tol``.
+
+    Example:
+        >>> required_warmup(0.9, math.sqrt(128), 1e-6)
+        154
+    """
+    return max(horizon(check_rate(rate), radius, tol, gain) - 1, 0)
+
+
+def boundary_errors(rate: float, chunk: int, mismatch: Tensor) -> Tensor:
+    r"""Return a bound on the error of every window's start state, from what the windows disagree by (MATH 6.2).
+
+    .. math:: e_j = m_j + \lambda^C e_{j-1}, \quad e_0 = 0, \qquad m_j = N(E_{j-1} - b_j)
+
+    Window j starts from :math:`b_j`; window j - 1 ends in :math:`E_{j-1}` at the same time, and its own error has
+    shrunk by :math:`\lambda^C` until then. At position i of window j the error is at most :math:`\lambda^i e_j`.
+    Nothing is assumed of inputs or states. The sum is computed by doubling, in :math:`\log_2 J` steps.
+
+    Args:
+        rate: :math:`\lambda`.
+        chunk: C.
+        mismatch: :math:`m_j`, shape ``(J, ...)``; that of window 0, which starts from the true state, is 0.
+
+    Returns:
+        :math:`e_j`, shape ``(J, ...)``, float64, rounded up.
+
+    Example:
+        >>> boundary_errors(0.5, 1, torch.tensor([0.0, 1.0, 1.0, 0.0])).round(decimals=6)
+        tensor([0.0000, 1.0000, 1.5000, 0.7500], dtype=torch.float64)
+    """
+    errors = check_finite("mismatch", mismatch).detach().double().clone()
+    shift, factor = 1, power_above(check_rate(rate), check_count("chunk", chunk, low=1))
+    while shift < len(errors) and factor > _NEGLIGIBLE:
+        errors[shift:] += factor * errors[:-shift].clone()
+        shift, factor = 2 * shift, product_above(factor, factor)
+    if shift < len(errors):  # what is left of the sum, all at once
+        errors[shift:] += 2 * factor * float(errors.max())
+    return errors * (1 + 256 * ROUND_OFF)
+
+
+def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> Tensor:
+    r"""Return the errors of the start states after a sweep: the better of what is measured and of what follows (MATH 6.3).
+
+    .. math:: e_j^{(s)} \le \min\bigl( m_j + \lambda^C e_{j-1}^{(s)}, \; \lambda^C e_{j-1}^{(s-1)} \bigr)
+
+    A sweep starts window j from where window j - 1 ended, whose error is its start state's, shrunk by
+    :math:`\lambda^C`. The second term goes on shrinking where the first has met the rounding of the states; it also makes
+    window j exact after j sweeps.
+
+    Args:
+        rate: :math:`\lambda`.
+        chunk: C.
+        mismatch: :math:`m_j` after the sweep, shape ``(J, ...)``.
+        before: :math:`e_j^{(s-1)}`, shape ``(J, ...)``.
+
+    Example:
+        >>> swept_errors(0.5, 1, torch.tensor([0.0, 3.0, 3.0]), torch.tensor([0.0, 4.0, 4.0])).round(decimals=6)
+        tensor([0., 0., 2.], dtype=torch.float64)
+    """
+    follows = torch.zeros_like(before, dtype=torch.float64)
+    follows[1:] = above(power_above(check_rate(rate), chunk)) * check_finite("before", before)[:-1].double()
+    return boundary_errors(rate, chunk, mismatch).minimum(follows)
+
+
+def uniform_error(rate: float, chunk: int, mismatch: Tensor) -> float:
+    r"""Return one bound for all start states: :math:`\max_j m_j / (1 - \lambda^C)` (MATH 6.2).
+
+    Example:
+        >>> round(uniform_error(0.5, 2, torch.tensor([0.0, 3.0])), 6)
+        4.0
+    """
+    largest = float(check_finite("mismatch", mismatch).max()) if mismatch.numel() else 0.0
+    factor = power_above(check_rate(rate), check_count("chunk", chunk, low=1))
+    return product_above(largest, 1 / (1 - factor)) if factor < 1 else math.inf
+
+
+def sweep_error(rate: float, chunk: int, error: float, sweeps: int) -> float:
+    r"""Return what is left of an error after sweeps: :math:`\lambda^{Cs}` of it (MATH 6.3).
+
+    One sweep is as good as C more steps of warm-up. See :func:`swept_errors` for why.
+
+    Example:
+        >>> round(sweep_error(0.9, 64, 23.0, 1), 4)
+        0.0271
+    """
+    return truncation_error(rate, error, check_count("chunk", chunk, low=1) * check_count("sweeps", sweeps))
+
+
+def summation_error(terms: int, round_off: float) -> float:
+    r"""Return :math:`\gamma_m = m u / (1 - m u)`: the relative error of a sum of m products, in any order (MATH 6.5).
+
+    Infinite where :math:`m u \ge 1`.
+
+    Example:
+        >>> round(summation_error(100, 2.0**-24) / 2.0**-24, 3)
+        100.001
+
+    References:
+        Higham. Accuracy and Stability of Numerical Algorithms, section 3.1. SIAM 2002.
+    """
+    product = check_count("terms", terms) * check_number("round_off", round_off)
+    return above(product / (1 - product)) if product < 1 else math.inf
+
+
+def rounding_error(rate: float, local: float) -> float:
+    r"""Return by how much two computed runs of the same recurrence can differ by rounding alone (MATH 6.5).
+
+    .. math:: \frac{2 \delta}{1 - \lambda}
+
+    Each step adds at most :math:`\delta` to either run's distance from the exact one, which shrinks by :math:`\lambda`.
+
+    Args:
+        rate: :math:`\lambda`.
+        local: :math:`\delta`, the error of one computed step in the norm of the contraction.
+
+    Example:
+        >>> round(rounding_error(0.5, 1e-7), 10)
+        4e-07
+    """
+    return product_above(2.0, check_number("local", local), 1 / (1 - check_rate(rate)))

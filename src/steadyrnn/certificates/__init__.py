@@ -1,0 +1,1 @@
+"""Read a module, call the bounds, say with proof how it behaves."""

@@ -1,0 +1,170 @@
+"""The front door: a module in, a certificate out."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.checks import check_finite
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError
+from steadyrnn.linalg.norms import spectral_norm_bound
+from steadyrnn.models.sequence import SequenceModel
+
+from .bidirectional import BidirectionalCertificate
+from .certificate import Certificate
+from .data import DataCertificate, certify_on
+from .layer import certify_layer, read_layers
+from .reading import Weights, is_recurrent, read_weights
+
+__all__ = ["AnyCertificate", "certify", "recheck"]
+
+AnyCertificate = Certificate | BidirectionalCertificate | DataCertificate
+"""What :func:`certify` returns; all three answer the same questions."""
+
+
+def certify(
+    module: nn.Module, input_bound: float | None = None, inputs: Tensor | None = None, *, effort: str = "auto"
+) -> AnyCertificate:
+    r"""Say with proof how a recurrent network behaves: how fast it forgets, how large its states get, what gradients do.
+
+    Tiers, cheapest first: the spectral norm (MATH 5.1), a diagonal scaling (5.2), a quadratic norm (5.3); for an LSTM
+    or GRU the entrywise bound on the box its states stay in (7.1, 7.2). Every number is computed in float64 on the
+    weights as a forward uses them, and rounded to the safe side.
+
+    Args:
+        module: An RNN, GRU, LSTM or cell of ours or of ``torch.nn``, a ``SequenceModel``, or a module with exactly one
+            of these inside.
+        input_bound: Bound on the 2-norm of every :math:`x_t`; LSTM and GRU need one. Of a model with tokens it is taken
+            from the embedding.
+        inputs: A batch as the layer takes it. The certificate is then about these inputs only, and uses the slopes that
+            are met on them.
+        effort: ``"auto"``: the diagonal tier up to a width of 512 and the quadratic one up to 128, beyond only where
+            nothing cheaper contracts (the quadratic one up to 256); ``"fast"``: no further than the first that contracts.
+
+    Returns:
+        The certificate; of a bidirectional layer, one for each direction in one.
+
+    Raises:
+        CertificateError: No theorem covers this module.
+        NotFiniteError: A weight is NaN or infinite.
+
+    Example:
+        >>> rnn = sr.RNN(2, 8, transition=sr.SpectralBall(0.5))
+        >>> certificate = sr.certify(rnn, input_bound=1.0)
+        >>> certificate.stable, certificate.horizon(1e-3) < 15
+        (True, True)
+
+    References:
+        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
+    """
+    if effort not in ("auto", "fast"):
+        raise ArgumentError(f"`effort` must be 'auto' or 'fast', but is {effort!r}.")
+    if not isinstance(module, nn.Module):
+        raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
+    check_bound(input_bound)
+    if isinstance(module, SequenceModel):
+        return certify_model(module, input_bound, inputs, effort)
+    layer = module if is_recurrent(module) else only_layer(module)
+    if inputs is not None:
+        return certify_on(plain(layer, input_bound, effort), layer, inputs)
+    return plain(layer, input_bound, effort)
+
+
+def check_bound(input_bound: float | None) -> None:
+    """Refuse a bound that is no number from 0 on."""
+    if input_bound is None:
+        return
+    if isinstance(input_bound, bool) or not isinstance(input_bound, int | float):
+        raise ArgumentTypeError(f"`input_bound` must be a number or None, but is of type {type(input_bound).__name__}.")
+    if not (input_bound >= 0 and math.isfinite(input_bound)):
+        raise ArgumentError(f"`input_bound` must be finite and not negative, but is {input_bound}.")
+
+
+def only_layer(module: nn.Module) -> nn.Module:
+    """Return the one recurrent layer inside a module; its own input is what bounds are about."""
+    found: dict[str, nn.Module] = {name: child for name, child in module.named_modules() if is_recurrent(child)}
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise ArgumentTypeError(
+            f"`module` must be a recurrent layer or hold exactly one, but {type(module).__name__} holds {names}. "
+            "Certify each by itself, with the bound on its own inputs."
+        )
+    return next(iter(found.values()))
+
+
+def certify_model(model: SequenceModel, input_bound: float | None, inputs: Tensor | None, effort: str) -> AnyCertificate:
+    """Certify the layer of a model: tokens are bounded by the embedding, and the readout's gain is noted."""
+    if model.embedding is not None:
+        table = check_finite("embedding", model.embedding.weight.detach()).double()
+        rate = model.dropout_embedding.p if model.training else 0.0
+        longest = float(torch.linalg.vector_norm(table, dim=1).max()) * (1 + 1e-12) / (1 - rate if rate < 1 else 1.0)
+        input_bound = longest if input_bound is None else min(input_bound, longest)
+        inputs = None if inputs is None else model.embedding(inputs)
+    gain = spectral_norm_bound(model.readout.weight.detach())
+    found = replace(plain(model.rnn, input_bound, effort), module=type(model).__name__, readout_gain=gain)
+    return found if inputs is None else certify_on(found, model.rnn, inputs)
+
+
+def plain(layer: nn.Module, input_bound: float | None, effort: str) -> Certificate | BidirectionalCertificate:
+    """Return the certificate of a layer for every admissible input."""
+    weights = read_weights(layer)
+    name, digest = type(layer).__name__, digest_of(weights)
+    if len(weights[0]) == 1:
+        return Certificate(name, tuple(read_layers(layer, input_bound, effort)), input_bound, digest)
+    if len(weights) > 1:
+        raise CertificateError(
+            "No theorem (MATH 5.4) bounds a stack of bidirectional layers: its windows multiply. Certify its layers one by one."
+        )
+    ways = tuple(Certificate(name, (certify_layer(way, input_bound, None, effort),), input_bound, digest) for way in weights[0])
+    return BidirectionalCertificate(name, ways, input_bound, digest)
+
+
+def digest_of(weights: Sequence[Sequence[Weights]]) -> str:
+    """Return a checksum of every weight, in float64 as certified."""
+    total = hashlib.sha256()
+    for way in (way for ways in weights for way in ways):
+        total.update(way.cell.key.encode())
+        for tensor in (way.weight_ih, way.weight_hh, way.bias_ih, way.bias_hh, way.theta, *way.initial):
+            total.update(b"none" if tensor is None else repr(tuple(tensor.shape)).encode())
+            total.update(b"" if tensor is None else tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def recheck(stored: dict[str, Any], module: nn.Module) -> AnyCertificate:
+    """Check a stored certificate against a module, and return the one computed anew.
+
+    Args:
+        stored: What ``to_dict`` gave, read back from JSON.
+        module: The module it should be about.
+
+    Raises:
+        CertificateError: The weights are not those of the certificate, or a claim is not what is proven now.
+
+    Example:
+        >>> rnn = sr.RNN(2, 4, transition=sr.SpectralBall(0.5))
+        >>> recheck(sr.certify(rnn).to_dict(), rnn).stable
+        True
+    """
+    if not isinstance(stored, dict) or stored.get("format") != "steadyrnn certificate 1":
+        raise CertificateError("`stored` is no certificate of this format (steadyrnn certificate 1).")
+    if stored.get("valid_for") != "every admissible input":
+        raise CertificateError("A data-dependent certificate can be checked only with its inputs: certify again.")
+    fresh = certify(module, stored.get("input_bound"))
+    if fresh.digest != stored.get("digest"):
+        raise CertificateError("The weights are not those the certificate was made for: their checksums differ.")
+    claimed = {str(claim.get("name")): claim.get("value") for claim in stored.get("claims", [])}
+    claimed["contraction"] = stored.get("contraction")
+    for name, proven in [*((claim.name, claim.value) for claim in fresh.claims), ("contraction", fresh.contraction)]:
+        try:
+            told = float(claimed[name])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CertificateError(f"The certificate lacks the claim {name!r}, or it is no number.") from error
+        if not proven <= told * (1 + 1e-6):
+            raise CertificateError(f"The claim {name!r} of {told:.6g} is not proven: now {proven:.6g}.")
+    if (stored.get("stable"), stored.get("regime")) != (fresh.stable, fresh.regime):
+        raise CertificateError("What the certificate says of stability or of the regime is not what is proven now.")
+    return fresh

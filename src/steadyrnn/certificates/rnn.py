@@ -1,0 +1,142 @@
+"""The tiers of an Elman layer: spectral norm, diagonal scaling, quadratic norm."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import ModReLU, Sigmoid, Tanh
+from steadyrnn.bounds.norms import Contraction, Ellipsoid, Norm, TwoNorm, above
+from steadyrnn.bounds.quadratic import quadratic_contraction
+from steadyrnn.bounds.scaling import diagonal_contraction, scaled_rate, spectral_contraction
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.linalg.norms import spectral_norm_bound
+
+from .reading import Weights
+from .tiers import Found, Tier, radius_of
+
+__all__ = ["rnn_tiers"]
+
+QUADRATIC_SIZE = 128
+"""Up to this width the quadratic tier is always tried; above, up to twice it, only where nothing else contracts."""
+DIAGONAL_SIZE = 512
+"""Above this width a scaling is looked for only where the spectral norm does not do."""
+SATURATING = (Tanh, Sigmoid)
+"""Activations whose values lie in [-1, 1]."""
+
+
+def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: Norm | None = None) -> Found:
+    """Return every tier of an Elman layer, cheapest first.
+
+    Args:
+        weights: The layer's.
+        input_bound: Bound on the 2-norm of every x_t, or None.
+        effort: ``"auto"``: all tiers that are worth their cost; ``"fast"``: no further than the first that contracts;
+            ``"keep"``: the spectral norm and ``keep`` only.
+        keep: A norm found before.
+    """
+    contractions = [spectral(weights)]
+    if not is_jump(weights):
+        if effort == "keep":
+            contractions += kept(weights, keep)
+        elif (effort == "auto" and weights.size <= DIAGONAL_SIZE) or not contractions[0].stable:
+            contractions += searched(weights, effort)
+    tiers = tuple(tier_of(weights, contraction, input_bound) for contraction in contractions)
+    size, saturates = weights.size, isinstance(activation_of(weights), SATURATING)
+    initial = largest_entry(weights)
+    entry = max(1.0, initial) if saturates else math.inf
+    state = min(above(t.radius / t.contraction.norm.lower) for t in tiers)
+    if saturates:
+        state = min(state, above(max(math.sqrt(size), norm_of_initial(weights))))
+    return Found(tiers, state, min(entry, state))
+
+
+def activation_of(weights: Weights) -> object:
+    """Return the activation of an Elman cell."""
+    return weights.cell.activation if isinstance(weights.cell, RNNStep) else None
+
+
+def is_jump(weights: Weights) -> bool:
+    """Say whether the activation is modReLU: not elementwise, so that scaling single units proves nothing (MATH 3.9)."""
+    return isinstance(activation_of(weights), ModReLU)
+
+
+def slopes_of(weights: Weights) -> tuple[float, float]:
+    """Return the smallest slope and the largest absolute one; infinite for a modReLU that jumps."""
+    activation = activation_of(weights)
+    if isinstance(activation, ModReLU) and weights.theta is not None and bool((weights.theta > 0).any()):
+        return -math.inf, math.inf
+    return activation.slopes[0], activation.steepness[1]  # type: ignore[attr-defined]
+
+
+def widened(contraction: Contraction, weights: Weights) -> Contraction:
+    """Add to a rate what the rounding of a factored weight can change it by."""
+    rate = contraction.rate + slopes_of(weights)[1] * weights.slack * contraction.norm.condition
+    return Contraction(above(rate), contraction.norm, contraction.theorem)
+
+
+def spectral(weights: Weights) -> Contraction:
+    """Return the contraction in the 2-norm; an infinite rate for an activation that jumps."""
+    gamma = slopes_of(weights)[1]
+    if not math.isfinite(gamma):
+        return Contraction(math.inf, TwoNorm(weights.size), "MATH 3.9: modReLU with a positive shift is not Lipschitz")
+    return widened(spectral_contraction(weights.weight_hh, gamma), weights)
+
+
+def searched(weights: Weights, effort: str) -> list[Contraction]:
+    """Return the further tiers."""
+    low, gamma = slopes_of(weights)
+    diagonal = widened(diagonal_contraction(weights.weight_hh, gamma), weights)
+    if effort == "fast" and diagonal.stable:
+        return [diagonal]
+    worth = weights.size <= QUADRATIC_SIZE or (not diagonal.stable and weights.size <= 2 * QUADRATIC_SIZE)
+    if low < 0 or not worth:
+        return [diagonal]
+    matrix = diagonal.norm.matrix if isinstance(diagonal.norm, Ellipsoid) else None
+    quadratic = widened(quadratic_contraction(weights.weight_hh, gamma, matrix), weights)
+    return [diagonal, quadratic] if quadratic.rate < diagonal.rate else [diagonal]
+
+
+def kept(weights: Weights, norm: Norm | None) -> list[Contraction]:
+    """Return the contraction in a norm found before, for a diagonal one."""
+    if not isinstance(norm, Ellipsoid) or norm.matrix.dim() != 1:
+        return []
+    gamma = slopes_of(weights)[1]
+    rate = above(gamma * scaled_rate(weights.weight_hh, norm.matrix))
+    return [widened(Contraction(rate, norm, "MATH 5.2"), weights)]
+
+
+def tier_of(weights: Weights, contraction: Contraction, input_bound: float | None) -> Tier:
+    r"""Return the tier of a contraction: :math:`N(\varphi(Ux + b)) \le N(\varphi(b)) + \gamma N(U) B_x`."""
+    norm, gamma = contraction.norm, slopes_of(weights)[1]
+    name = {"2-norm": "spectral norm", "weighted 2-norm": "diagonal scaling"}.get(norm.name, "quadratic norm")
+    if not math.isfinite(gamma):
+        return Tier(name, contraction, math.inf, math.inf, math.inf)
+    gain = above(gamma * input_norm(norm, weights.weight_ih))
+    rest = above(float(norm(activation_of(weights).value(weights.bias, weights.theta))))  # type: ignore[attr-defined]
+    moved = 0.0 if not bool(weights.weight_ih.any()) else math.inf if input_bound is None else gain * input_bound
+    saturates = isinstance(activation_of(weights), SATURATING)
+    most = above(norm.upper * math.sqrt(weights.size)) if saturates else math.inf
+    start = min(above(rest + moved), most)
+    initial = above(float(norm(weights.initial[0]))) if weights.initial else 0.0
+    return Tier(name, contraction, start, radius_of(contraction.rate, start, initial, most), gain)
+
+
+def input_norm(norm: Norm, weight: Tensor) -> float:
+    """Return a bound on N of the input weight's product with a unit vector, entries moved towards zero or not.
+
+    An activation moves entries one by one, which a norm with one weight a unit bears and a quadratic one does not.
+    """
+    if isinstance(norm, Ellipsoid) and norm.matrix.dim() == 1:
+        return spectral_norm_bound(norm.matrix.unsqueeze(1) * weight) * (1 + 1e-12)
+    return above(norm.upper * spectral_norm_bound(weight))
+
+
+def largest_entry(weights: Weights) -> float:
+    """Return the largest entry of a learned initial state."""
+    return float(weights.initial[0].abs().max()) if weights.initial else 0.0
+
+
+def norm_of_initial(weights: Weights) -> float:
+    """Return the 2-norm of a learned initial state."""
+    return float(torch.linalg.vector_norm(weights.initial[0])) if weights.initial else 0.0

@@ -1,0 +1,290 @@
+"""The gradient of a run in windows: how far it is from the sequential one's, for the cotangents that arrive."""
+
+import copy
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import Absolute, LeakyReLU, ReLU
+from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, layer_constants
+from steadyrnn.bounds.memory import first_step, power_above
+from steadyrnn.bounds.norms import ROUND_OFF, above
+from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agree
+from steadyrnn.cells.base import State
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.certificates.layer import LayerCertificate
+from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.parallel import Pass, WindowRun, Windows
+from steadyrnn.engines.weights import flattened, grouped, stacked
+from steadyrnn.errors import CertificateError
+
+__all__ = ["Evidence", "Masks", "Smooth", "constants_of", "frozen", "gradient_refusal", "gradient_warmup", "is_kinked"]
+
+KINKED = (ReLU, LeakyReLU, Absolute)
+"""Activations that are linear on either side of zero."""
+_BLOCK = 2**22  # pre-activations checked at once
+
+
+def is_kinked(certificate: LayerCertificate) -> bool:
+    """Say whether the layer's activation is linear on either side of zero.
+
+    Example:
+        >>> from steadyrnn.certificates.layer import read_layers
+        >>> [is_kinked(read_layers(sr.RNN(2, 3, nonlinearity=name))[0]) for name in ("relu", "tanh")]
+        [True, False]
+    """
+    cell = certificate.weights.cell
+    return isinstance(cell, RNNStep) and isinstance(cell.activation, KINKED)
+
+
+def gradient_refusal(certificates: list[LayerCertificate]) -> str | None:
+    """Return why no theorem bounds the gradient, as a clause; None where one does.
+
+    Example:
+        >>> from steadyrnn.certificates.layer import read_layers
+        >>> gradient_refusal(read_layers(sr.GRU(2, 3), input_bound=1.0))
+        'no theorem gives it for a gated cell'
+    """
+    first = certificates[0]
+    if not isinstance(first.weights.cell, RNNStep):
+        return "no theorem gives it for a gated cell"
+    if len(certificates) > 1:
+        return "no theorem gives it for a stack of layers"
+    if first.spectral_rate is None or not first.spectral_rate < 1:
+        return f"the theorem needs a contraction in the 2-norm, where lambda = {first.spectral_rate:.6g} >= 1"
+    if not is_kinked(first) and not math.isfinite(first.weights.cell.activation.smoothness):
+        return f"no theorem gives it for the activation {first.weights.cell.activation.name!r}, which is not smooth"
+    return None
+
+
+def constants_of(certificate: LayerCertificate, state_bound: float, input_bound: float) -> Constants:
+    """Return the constants of MATH 4.2 for a smooth layer, or, for a kinked one, those for equal masks: no curvature."""
+    cell = certificate.weights.cell
+    if not isinstance(cell, RNNStep) or certificate.spectral_rate is None:
+        raise CertificateError("The constants of MATH 4.2 are those of an Elman layer.")
+    weights, activation = certificate.weights, cell.activation
+    bias = weights.bias_ih is not None or weights.bias_hh is not None
+    smoothness = 0.0 if is_kinked(certificate) else activation.smoothness
+    slope = activation.steepness[1]
+    return layer_constants(certificate.spectral_rate, smoothness, state_bound, input_bound, bias, slope=slope)
+
+
+def gradient_warmup(constants: Constants, state_bound: float, tol: float) -> int:
+    r"""Return a warm-up behind which the factor of :class:`Smooth` is at most ``tol`` at every output.
+
+    The factor is :math:`a \lambda^K + b K \lambda^{K-1}` in the context K, which falls from
+    :math:`K = 1 / \ln(1/\lambda)` on; the warm-up is one less than the first such K that is enough.
+
+    Args:
+        constants: Of the layer.
+        state_bound: Bound on the 2-norm of every state.
+        tol: Above zero.
+
+    Example:
+        >>> gradient_warmup(layer_constants(0.9, 0.0, 10.0, 1.0, bias=True), 10.0, 1e-6)
+        204
+    """
+    peak = 1 if constants.rate == 0 else max(math.ceil(-1 / math.log(constants.rate)), 1)
+    return peak + first_step(lambda more: _factor(constants, state_bound, peak + more) <= tol) - 1
+
+
+def _factor(constants: Constants, state_bound: float, context: int) -> float:
+    """Return MATH 4.3 for a cotangent of norm 1."""
+    return gradient_truncation_error(constants, context, state_bound, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Factors of a smooth layer: an output's depends on its context only (MATH 4.3).
+
+    Args:
+        constants: Of the layer.
+        state_bound: Bound on the 2-norm of every state, of the sequential run and of the windows.
+        windows: Of the run.
+        sweeps: Of the run.
+    """
+
+    constants: Constants
+    state_bound: float
+    windows: Windows
+    sweeps: int
+
+    def by_window(self) -> Tensor:
+        """Return the factor of each output behind the warm-up, (C, J, 1)."""
+        k, chunk, number = self.windows
+        first = k + self.sweeps * chunk
+        position = [_factor(self.constants, self.state_bound, first + i) for i in range(1, chunk + 1)]
+        factors = torch.tensor(position, dtype=torch.float64).unsqueeze(1).repeat(1, number)
+        factors[:, : self.sweeps + 1] = 0.0  # these reach back to the true start
+        return factors.unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Masks:
+    r"""Factors of a piecewise linear layer, from where its masks are proven to be those of the true states (MATH 6.4).
+
+    A window's chain of steps is its warm-up and, for each sweep, the window before it. In the warm-up the state's error
+    is also measured, by the window before, which covers the same times.
+
+    Args:
+        constants: Of the layer, without curvature.
+        state_bound: Bound on the 2-norm of every state, of the sequential run and of the windows.
+        run: With every pass remembered; nothing in it needs a gradient (:func:`frozen`).
+        rounding: By how much computed states may be off.
+        margin: By how much a computed step may be off.
+    """
+
+    constants: Constants
+    state_bound: float
+    run: WindowRun
+    rounding: float
+    margin: float
+
+    @property
+    def windows(self) -> Windows:
+        """Of the run."""
+        return self.run.windows
+
+    def worst(self) -> float:
+        """Return the largest factor of an output of a row that still runs."""
+        run, (k, chunk, number) = self.run, self.run.windows
+        time = k + chunk * torch.arange(number).view(1, -1, 1) + torch.arange(chunk).view(-1, 1, 1)
+        counts = time < (run.recurrence.input.shape[0] if run.lengths is None else run.lengths)  # (C, J, B or 1)
+        factors = self.by_window()
+        return float(torch.where(counts.to(factors.device), factors, 0.0).max())
+
+    def by_window(self) -> Tensor:
+        """Return the factor of each output behind the warm-up, (C, J, B)."""
+        run, sweeps = self.run, self.run.sweeps
+        k, chunk, number = run.windows
+        passes, chain = [*run.earlier, run.latest], [self._warm_flags()]
+        chain += [self._main_flags(one) for one in passes]
+        behind = [max(sweeps - place, 0) for place in (0, *range(sweeps + 1))]  # windows back of each part of the chain
+        flags = torch.cat([part[:, sweeps + 1 - back : number - back] for part, back in zip(chain, behind, strict=True)])
+        time = torch.arange(1, len(flags) + 1, device=flags.device).view(-1, 1, 1)
+        agreeing = (time - torch.where(flags, 0, time).cummax(dim=0).values)[-chunk:]
+        context = (k + sweeps * chunk + torch.arange(1, chunk + 1, device=flags.device)).view(-1, 1, 1)
+        rate, gain = self.constants.rate, self.constants.weight_gain
+        later = masked_gradient_error(rate, context.expand_as(agreeing), agreeing, self.state_bound, gain)
+        return torch.cat([later.new_zeros(chunk, sweeps + 1, run.rows), later], dim=1)
+
+    def _main_flags(self, one: Pass) -> Tensor:
+        """Say at which steps of a pass the masks are proven, (C, J, B)."""
+        run = self.run
+        decay, errors = _powers(run.contraction.rate, run.windows.chunk, one.output), one.errors.to(one.output.device)
+        before = decay.view(-1, 1, 1) * errors / run.contraction.norm.lower
+        return self._flags(run.main_input(), one.start[0], one.output, before)
+
+    def _warm_flags(self) -> Tensor:
+        """Say at which steps of the warm-up the masks are proven, (k, J, B)."""
+        run, first = self.run, (self.run.earlier or [self.run.latest])[0]
+        k, chunk, number = run.windows
+        norm, rate, rows = run.contraction.norm, run.contraction.rate, run.rows
+        errors = first.errors.to(run.warm.device)
+        before = _powers(rate, k, errors).view(-1, 1, 1).expand(-1, number, rows) * (run.radius / norm.lower)
+        if 1 < k <= chunk:
+            there = first.output[chunk - k : -1, : (number - 1) * rows].double()
+            gap = torch.linalg.vector_norm(run.warm[:-1, rows:].double() - there, dim=-1).unflatten(1, (number - 1, rows))
+            carried = _powers(rate, chunk, errors)[chunk - k + 1 :].view(-1, 1, 1) * errors[:-1]
+            measured = gap * (1 + 1e-12) + carried / norm.lower
+            before = torch.cat([before[:1], torch.cat([before[1:, :1], before[1:, 1:].minimum(measured)], dim=1)])
+        start = run.warm.new_zeros(number * rows, run.warm.shape[2])
+        start[:rows] = run.recurrence.state[0]
+        return self._flags(run.warm_input(), start, run.warm, before)
+
+    def _flags(self, data: Tensor, start: Tensor, output: Tensor, before: Tensor) -> Tensor:
+        """Say at which steps all masks are proven, for errors ``before`` each step, (steps, J, B)."""
+        run = self.run.recurrence
+        weight, weight_ih = stacked(run.weight_hh, torch.float64).double(), run.weight_ih.double()
+        bias = sum((b.double() for b in (run.bias_ih, run.bias_hh) if b is not None), weight.new_zeros(()))
+        row_norms = torch.linalg.vector_norm(weight, dim=1)
+        states = torch.cat([start.unsqueeze(0), output[:-1]]) if len(output) else output
+        wrong = before.flatten(1) * (1 + 64 * ROUND_OFF) + self.rounding
+        block = max(1, _BLOCK // max(1, output[:1].numel()))
+        parts = [
+            masks_agree(s.double() @ weight.mT + x.double() @ weight_ih.mT + bias, row_norms, e, self.margin)
+            for s, x, e in zip(states.split(block), data.split(block), wrong.split(block), strict=True)
+        ]
+        flags: Tensor = torch.cat(parts).unflatten(1, before.shape[1:])
+        return flags
+
+
+def _powers(rate: float, number: int, like: Tensor) -> Tensor:
+    """Return 1, lambda, lambda^2, ..., rounded up."""
+    return torch.tensor([power_above(rate, i) for i in range(number)], dtype=torch.float64, device=like.device)
+
+
+def frozen(run: WindowRun) -> WindowRun:
+    """Return the same run without its graph."""
+    kept = copy.copy(run)
+    kept.recurrence = _detached(run.recurrence)
+    kept.warm = run.warm.detach()
+    kept.earlier, kept.latest = [_without_graph(one) for one in run.earlier], _without_graph(run.latest)
+    return kept
+
+
+def _without_graph(one: Pass) -> Pass:
+    start, end = (tuple(s.detach() for s in state) for state in (one.start, one.end))
+    return one._replace(start=start, output=one.output.detach(), end=end)
+
+
+def _detached(run: Recurrence) -> Recurrence:
+    bias_ih, bias_hh, theta = (None if t is None else t.detach() for t in (run.bias_ih, run.bias_hh, run.theta))
+    return run._replace(
+        input=run.input.detach(), state=tuple(s.detach() for s in run.state), weight_ih=run.weight_ih.detach(),
+        weight_hh=grouped([part.detach() for part in flattened(run.weight_hh)]), bias_ih=bias_ih, bias_hh=bias_hh,
+        theta=theta,
+    )  # fmt: skip
+
+
+@dataclass
+class Evidence:
+    """What is known of the gradient after a call: a factor an output, and the cotangents that arrived since.
+
+    Args:
+        factors: How to compute the factors; None where all are zero.
+        refusal: Why there is no bound, or None.
+        cotangents: Norms of what arrived, added up, (T, B).
+    """
+
+    factors: Smooth | Masks | None = None
+    refusal: str | None = None
+    cotangents: Tensor | None = field(default=None, repr=False)
+
+    def watch(self, output: Tensor, state: State) -> None:
+        """Have autograd tell what arrives at outputs (T, B, H) and final states, of which windows take h from the outputs."""
+        if output.requires_grad:
+            output.register_hook(self.arrive)
+            still = output.new_zeros(output.shape[:2], dtype=torch.float64)
+            for one in state:
+                if one.requires_grad:
+                    one.register_hook(lambda _: self.add(still))
+
+    def arrive(self, gradient: Tensor | None) -> None:
+        """Note the cotangent of the outputs; autograd has none where final states only are used."""
+        if gradient is None:
+            return
+        self.add(torch.linalg.vector_norm(gradient.detach().double(), dim=-1))
+
+    def add(self, norms: Tensor) -> None:
+        """Add norms (T, B) to those that arrived."""
+        self.cotangents = norms if self.cotangents is None else self.cotangents + norms
+
+    def worst(self) -> float:
+        """Return the largest factor of an output."""
+        return self.factors.worst() if isinstance(self.factors, Masks) else 0.0
+
+    def bound(self) -> float:
+        """Return the bound on the gradient's error for what arrived."""
+        if self.refusal is not None:
+            raise CertificateError(f"There is no bound on the error of the gradient: {self.refusal}.")
+        if self.cotangents is None:
+            raise CertificateError("There is no bound on the error of the gradient before a cotangent arrives: call backward.")
+        if self.factors is None:
+            return 0.0
+        factors = self.factors.by_window().transpose(0, 1).flatten(0, 1)  # (J C, B)
+        arrived = self.cotangents[self.factors.windows.warmup :]
+        total = float((arrived * factors[: len(arrived)].to(arrived.device)).sum())
+        return 0.0 if total == 0 else above(total, 64 + arrived.numel())

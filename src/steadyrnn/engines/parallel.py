@@ -1,0 +1,368 @@
+"""A recurrence run in windows of time, all of them as one batch, on any engine."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn.functional import pad
+
+from steadyrnn.bounds.memory import truncation_error
+from steadyrnn.bounds.norms import ROUND_OFF, Contraction, above
+from steadyrnn.bounds.parallel import boundary_errors, swept_errors
+from steadyrnn.cells.base import State
+from steadyrnn.checks import check_finite
+from steadyrnn.errors import ArgumentError
+
+from .base import Recurrence
+from .select import ENGINES, Choice, select
+
+__all__ = ["OVERHEAD", "SETUP", "Pass", "WindowRun", "Windows", "choose_windows", "largest_norm", "lengths_of"]
+
+OVERHEAD = {"cpu": 2**18, "cuda": 2**22}
+"""What a step costs however few rows it has, in floating-point operations of its products."""
+SETUP = {"cpu": 64, "cuda": 4096}
+"""What windows cost however many steps they have, in steps of few rows."""
+
+
+class Windows(NamedTuple):
+    """Where windows lie: window j covers times jC to jC + k + C - 1, and its first k outputs matter in window 0 only."""
+
+    warmup: int  # k
+    chunk: int  # C
+    number: int  # J
+
+    def depth(self, sweeps: int) -> int:
+        """Return how many steps run one after another."""
+        return self.warmup + self.chunk * (1 + sweeps)
+
+
+def choose_windows(
+    steps: int,
+    rows: int,
+    warmup: int,
+    row_cost: float,
+    chunk: int | None = None,
+    gamble: bool = True,
+    setup: int = 0,
+) -> Windows:
+    r"""Choose windows by a model of their cost.
+
+    A step with r rows costs :math:`1 + c r`, in units of what it costs with none. Windows of C steps behind k of warm-up
+    then cost :math:`(C + k)(1 + c B T / C)`, which is least for :math:`C = \sqrt{c k B T}`. C is kept at k or more, so that
+    work and memory at most double. A warm-up that is sure to be enough is seldom needed: where it would be longer than a
+    quarter of C, a quarter of it is taken instead, and sweeps repair what that lacks, if anything. Where the sequential
+    run costs no more than windows would, a sweep included if one may be needed, there is one window. The number of windows
+    and the warm-up are moved a little, so that the last window is a whole one.
+
+    Args:
+        steps: T.
+        rows: B.
+        warmup: The warm-up that is sure to be enough.
+        row_cost: c.
+        chunk: C, if it is not to be chosen.
+        gamble: Whether a shorter warm-up may be tried.
+        setup: What windows cost beside their steps.
+
+    Example:
+        >>> choose_windows(100_000, 1, warmup=155, row_cost=0.1)
+        Windows(warmup=160, chunk=1248, number=80)
+        >>> choose_windows(100, 1, warmup=155, row_cost=0.1)
+        Windows(warmup=0, chunk=100, number=1)
+    """
+    work, sweeps = row_cost * rows, 0
+    best = _best_chunk(steps, warmup, work) if chunk is None else chunk
+    if gamble and 4 * warmup > best:
+        warmup, sweeps = -(-warmup // 4), 1
+        best = _best_chunk(steps, warmup, work) if chunk is None else chunk
+    sequential = Windows(0, steps, 1)
+    if warmup + best >= steps or rows == 0:
+        return sequential
+    number = -(-(steps - warmup) // best)
+    if chunk is not None:
+        return Windows(warmup, best, number)
+    chosen = _whole_windows(steps, warmup, number)
+    costs = setup + chosen.depth(sweeps) * (1 + work * chosen.number)
+    return chosen if costs < steps * (1 + work) else sequential
+
+
+def _best_chunk(steps: int, warmup: int, work: float) -> int:
+    return max(math.isqrt(math.ceil(work * warmup * steps)), warmup, 1)
+
+
+def _whole_windows(steps: int, warmup: int, number: int) -> Windows:
+    """Return about ``number`` windows without a rest behind the last one, which the warm-up takes."""
+    near = range(max(2, number - min(number // 8, 32)), number + min(number // 8, 32) + 1)
+    best = min(near, key=lambda count: ((steps - warmup) % count, abs(count - number)))
+    return Windows(warmup + (steps - warmup) % best, (steps - warmup) // best, best)
+
+
+def lengths_of(recurrence: Recurrence) -> Tensor | None:
+    """Return the length of each row, shape (B,), on the CPU; None where all rows run to the end.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero, sizes = torch.zeros(2, 1), torch.tensor([2, 1, 1])
+        >>> lengths_of(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 2, 1), (zero,), zero, zero, batch_sizes=sizes))
+        tensor([3, 1])
+    """
+    sizes = recurrence.batch_sizes
+    if sizes is None:
+        return None
+    return torch.searchsorted(-sizes.cpu(), -torch.arange(recurrence.input.shape[1]))
+
+
+def check_windows(recurrence: Recurrence, windows: Windows) -> None:
+    """Refuse windows that are fewer than two or do not end with the last step, and time that runs backwards."""
+    (k, chunk, number), steps = windows, recurrence.input.shape[0]
+    if number < 2 or not k + (number - 1) * chunk < steps <= k + number * chunk:
+        raise ArgumentError(f"`windows` must be two or more that end with the last of {steps} steps, but are {windows}.")
+    if recurrence.reverse:
+        raise ArgumentError("a recurrence must run forwards in time to be run in windows.")
+
+
+class Pass(NamedTuple):
+    """All windows run once, from the warm-up's end or from the last pass's ends; rows are windows x batch."""
+
+    start: State  # each (J * B, H)
+    output: Tensor  # (C, J * B, H)
+    end: State  # each (J * B, H)
+    errors: Tensor  # (J, B), on the CPU: bound on the error of each start state, in the norm of the contraction
+
+
+class WindowRun:
+    r"""A recurrence run in windows, with a bound on how far each is from the sequential run.
+
+    Window 0 starts from the true state. The others start from zero, and throw away their warm-up. After the first pass
+    :meth:`sweep` starts every window from where the one before it ended, as often as wanted. The bound is that of
+    :func:`~steadyrnn.bounds.parallel.swept_errors`, and before any sweep also the a-priori one; it holds up to the rounding
+    of :func:`~steadyrnn.bounds.parallel.rounding_error`: a computed step is an exact one plus at most :math:`\delta`, so with
+    :math:`D = \delta / (1 - \lambda)` the computed states are within :math:`e_j + D` of the true ones.
+
+    Gradients flow through warm-up and sweeps.
+
+    Args:
+        recurrence: What to run, forwards in time.
+        requested: An engine's name or ``"auto"``.
+        windows: Two or more.
+        contraction: Of the recurrence, with a rate below 1.
+        radius: Bound on the norm of every state of the sequential run.
+        remember: Whether to keep passes before the last.
+        measure: Whether to note the largest output of all passes.
+
+    Example:
+        >>> from steadyrnn.bounds.norms import TwoNorm
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> w = torch.full((1, 1), 0.5)
+        >>> line = Recurrence(CELLS["rnn-identity"], torch.ones(9, 1, 1), (torch.zeros(1, 1),), torch.ones(1, 1), w)
+        >>> run = WindowRun(line, "auto", Windows(1, 4, 2), Contraction(0.5, TwoNorm(1), "MATH 5.1"), radius=2.0)
+        >>> round(run.truncation, 3), round(float(line.input.sum() - run.output()[4]), 3)
+        (0.469, 7.062)
+        >>> run.sweep()
+        >>> run.truncation
+        0.0
+    """
+
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        requested: str,
+        windows: Windows,
+        contraction: Contraction,
+        radius: float,
+        remember: bool = False,
+        measure: bool = True,
+    ) -> None:
+        check_windows(recurrence, windows)
+        self.recurrence, self.requested, self.windows = recurrence, requested, windows
+        self.contraction, self.radius = contraction, radius
+        self.lengths = lengths_of(recurrence)
+        self.choice: Choice | None = None
+        self.sweeps = 0
+        self.warm, start = self._warm_up()
+        self.remember, self.measure = remember, measure
+        self.largest = largest_norm(self.warm) if measure else math.inf
+        self.earlier: list[Pass] = []
+        self.latest = self._main(start, None)
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.recurrence.input.shape[1]
+
+    def warm_input(self) -> Tensor:
+        """Return the input of every warm-up, shape (k, J * B, D)."""
+        (k, chunk, number), x = self.windows, self.recurrence.input
+        if k == 0:
+            return x.new_empty(0, number * self.rows, x.shape[2])
+        return x.unfold(0, k, chunk)[:number].permute(3, 0, 1, 2).reshape(k, number * self.rows, x.shape[2])
+
+    def main_input(self) -> Tensor:
+        """Return the input behind every warm-up, shape (C, J * B, D), zero behind the last time."""
+        (k, chunk, number), x = self.windows, self.recurrence.input
+        if k + number * chunk == x.shape[0]:
+            return x[k:].unflatten(0, (number, chunk)).transpose(0, 1).reshape(chunk, -1, x.shape[2])  # type: ignore[no-any-return]
+        edge = k + (number - 1) * chunk
+        last = pad(x[edge:], (0, 0, 0, 0, 0, edge + chunk - x.shape[0])).unsqueeze(1)  # (C, 1, B, D)
+        whole = x[k:edge].unflatten(0, (number - 1, chunk)).transpose(0, 1)  # (C, J - 1, B, D)
+        return torch.cat([whole, last], dim=1).flatten(1, 2)
+
+    def _remaining(self, first: int, most: int) -> Tensor | None:
+        """Return how many of ``most`` steps from ``first`` on each window's rows run, (J * B,); None where nobody asks."""
+        if self.lengths is None:
+            if self.recurrence.cell.states == 1:  # a padded h is cut off, a padded c would be returned
+                return None
+            ends = torch.full((self.rows,), self.recurrence.input.shape[0])
+        else:
+            ends = self.lengths
+        starts = first + self.windows.chunk * torch.arange(self.windows.number)
+        steps = (ends - starts.unsqueeze(1)).clamp(0, most).flatten()
+        return None if bool((steps == most).all()) else steps
+
+    def _warm_up(self) -> tuple[Tensor, State]:
+        """Return outputs (k, J * B, H) and states behind the warm-up, each (J * B, H)."""
+        number, state = self.windows.number, self.recurrence.state
+        start = tuple(torch.cat([s, s.new_zeros((number - 1) * self.rows, s.shape[1])]) for s in state)
+        if self.windows.warmup == 0:
+            return start[0].new_empty(0, *start[0].shape), start
+        return self._run(self.warm_input(), start, self._remaining(0, self.windows.warmup))
+
+    def _main(self, start: State, before: Tensor | None) -> Pass:
+        output, end = self._run(self.main_input(), start, self._remaining(self.windows.warmup, self.windows.chunk))
+        if self.measure:
+            self.largest = max(self.largest, largest_norm(output))
+        return Pass(start, output, end, self._errors(start, end, before))
+
+    def _run(self, data: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """Run rows of any lengths in any order."""
+        part = self.recurrence._replace(input=data, state=state, batch_sizes=None)
+        if lengths is None:
+            return self._on_engine(part)
+        ordered, order = lengths.sort(descending=True, stable=True)
+        ended = torch.bincount(ordered, minlength=data.shape[0] + 1).cumsum(0)[: data.shape[0]]
+        part = part._replace(batch_sizes=len(ordered) - ended)
+        if bool((lengths == ordered).all()):
+            return self._on_engine(part)
+        order = order.to(data.device)
+        restore = order.argsort()
+        state = tuple(s.index_select(0, order) for s in state)
+        output, end = self._on_engine(part._replace(input=data.index_select(1, order), state=state))
+        return output.index_select(1, restore), tuple(s.index_select(0, restore) for s in end)
+
+    def _on_engine(self, part: Recurrence) -> tuple[Tensor, State]:
+        self.choice = select(self.requested, part)
+        return ENGINES[self.choice.engine].run(part)
+
+    @torch.no_grad()
+    def _errors(self, start: State, end: State, before: Tensor | None) -> Tensor:
+        """Return bounds on the errors of the start states, (J, B)."""
+        norm, rate, chunk = self.contraction.norm, self.contraction.rate, self.windows.chunk
+        began, ended = (_vector(s)[part] for s, part in ((start, slice(self.rows, None)), (end, slice(-self.rows))))
+        # a matrix product in the norm is exact up to its terms' size, not the sum's
+        slack = 1 + 64 * norm.size**1.5 * norm.condition * ROUND_OFF
+        measured = norm(ended - began).view(self.windows.number - 1, self.rows).cpu() * slack
+        mismatch = pad(torch.where(self._running(), measured, 0.0), (0, 0, 1, 0))
+        check_finite("input", mismatch)
+        if before is not None:
+            return swept_errors(rate, chunk, mismatch, before)
+        ahead = torch.full_like(mismatch, truncation_error(rate, self.radius, self.windows.warmup))
+        ahead[0] = 0.0
+        return boundary_errors(rate, chunk, mismatch).minimum(ahead)
+
+    def _running(self) -> Tensor:
+        """Say which rows still run where windows 1 to J - 1 start to matter, (J - 1, B)."""
+        k, chunk, number = self.windows
+        starts = (k + chunk * torch.arange(1, number)).unsqueeze(1)
+        ends = torch.full((self.rows,), self.recurrence.input.shape[0]) if self.lengths is None else self.lengths
+        return starts < ends
+
+    @property
+    def errors(self) -> Tensor:
+        """Bound on the norm of the error of every start state that matters, (J, B), zero where a row has ended."""
+        return torch.where(pad(self._running(), (0, 0, 1, 0), value=True), self.latest.errors, 0.0)
+
+    @property
+    def truncation(self) -> float:
+        """Bound on the 2-norm of the error of every output, without rounding."""
+        largest = float(self.errors.max())
+        return 0.0 if largest == 0 else above(self.contraction.rate * largest / self.contraction.norm.lower)
+
+    @property
+    def depth(self) -> int:
+        """Steps run one after another."""
+        return self.windows.depth(self.sweeps)
+
+    def sweep(self) -> None:
+        """Run all windows again, each from where the one before it ended."""
+        last = self.latest
+        start = tuple(torch.cat([s[: self.rows], e[: -self.rows]]) for s, e in zip(last.start, last.end, strict=True))
+        self.earlier += [last] if self.remember else []
+        self.latest = self._main(start, last.errors)
+        self.sweeps += 1
+
+    def output(self) -> Tensor:
+        """Return the outputs, shape (T, B, H)."""
+        main = self.latest.output.unflatten(1, (self.windows.number, self.rows))
+        joined: Tensor = Joined.apply(self.warm[:, : self.rows], main, self.recurrence.input.shape[0])  # type: ignore[no-untyped-call]
+        return joined
+
+    def final(self, output: Tensor) -> State:
+        """Return each row's last state, each (B, H); ``output`` is what :meth:`output` gave."""
+        (k, chunk, number), x = self.windows, self.recurrence.input
+        ends = torch.full((self.rows,), x.shape[0]) if self.lengths is None else self.lengths
+        row = torch.arange(self.rows, device=x.device)
+        if self.recurrence.cell.states == 1:
+            if self.lengths is None:
+                return (output[-1],)
+            here = ends.to(x.device)
+            return (torch.where((here > 0).unsqueeze(1), output[(here - 1).clamp(min=0), row], self.recurrence.state[0]),)
+        last = (-(-(ends - k) // chunk) - 1).clamp(0, number - 1).to(x.device)
+        return tuple(s.unflatten(0, (number, self.rows))[last, row] for s in self.latest.end)
+
+
+class Joined(Function):
+    """Outputs of window 0's warm-up (k, B, H) and of all windows (C, J, B, H) as one sequence, each number copied once."""
+
+    @staticmethod
+    def forward(ctx: Any, warm: Tensor, main: Tensor, steps: int) -> Tensor:
+        """Return the sequence, (T, B, H)."""
+        k, (chunk, number) = warm.shape[0], main.shape[:2]
+        ctx.layout = k, chunk, number
+        whole = (steps - k) // chunk  # windows that are not cut off
+        joined = main.new_empty(steps, *main.shape[2:])
+        joined[:k] = warm
+        edge = k + whole * chunk
+        joined[k:edge].view(whole, chunk, *main.shape[2:]).copy_(main[:, :whole].transpose(0, 1))
+        if edge < steps:
+            joined[edge:] = main[: steps - edge, -1]
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Return the gradient's parts, by operations that can be differentiated again."""
+        k, chunk, number = ctx.layout
+        rest = pad(grad[k:], (0, 0, 0, 0, 0, k + chunk * number - grad.shape[0]))
+        return grad[:k], rest.unflatten(0, (number, chunk)).transpose(0, 1), None
+
+
+@torch.no_grad()
+def largest_norm(vectors: Tensor) -> float:
+    """Return a number that is not below the 2-norm of any of ``vectors``, shape (..., N); NaN where there is one.
+
+    Example:
+        >>> round(largest_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]])), 4)
+        5.0
+    """
+    if vectors.numel() == 0:
+        return 0.0
+    largest, size = float(torch.linalg.vector_norm(vectors, dim=-1).max()), vectors.shape[-1]
+    if math.isinf(largest):  # a square may overflow where the number does not
+        return above(math.sqrt(size) * max(abs(float(edge)) for edge in torch.aminmax(vectors)))
+    info = torch.finfo(vectors.dtype)
+    return above(largest * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny))
+
+
+def _vector(state: State) -> Tensor:
+    """Return a state as the norms take it: h, or (c, h) of an LSTM, in float64."""
+    return torch.cat([s.detach().double() for s in reversed(state)], dim=-1)

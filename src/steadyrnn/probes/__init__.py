@@ -1,0 +1,1 @@
+"""Measure a module on data: gradient flow by lag, spectrum."""
