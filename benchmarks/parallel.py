@@ -142,9 +142,13 @@ def main() -> None:
                         continue
                     for mode in chosen.modes.split(","):
                         case = (steps, batch, size, rate)
-                        rows.append(measure(case, mode, chosen.device, chosen.repeats, not chosen.no_sequential))
+                        try:
+                            rows.append(measure(case, mode, chosen.device, chosen.repeats, not chosen.no_sequential))
+                        except torch.OutOfMemoryError:
+                            print(f"out of memory, left out: {case} {mode}")
+                            torch.cuda.empty_cache()
+        save(chosen.name or f"parallel-{chosen.device}", rows)  # what there is, should a longer one fail
     show(rows)
-    save(chosen.name or f"parallel-{chosen.device}", rows)
 
 
 if __name__ == "__main__":

@@ -264,12 +264,13 @@ def test_a_gru_with_small_rows_runs_in_windows(after: bool) -> None:
 
 @given(
     steps=st.integers(0, 5000), rows=st.integers(0, 40), warmup=st.integers(0, 900), cost=st.floats(1e-4, 10.0),
-    chunk=st.none() | st.integers(1, 600), gamble=st.booleans(),
+    chunk=st.none() | st.integers(1, 600), gamble=st.booleans(), likely=st.none() | st.integers(1, 900),
+    lanes=st.sampled_from([1, 132]),
 )  # fmt: skip
 def test_windows_cover_every_step_once(
-    steps: int, rows: int, warmup: int, cost: float, chunk: int | None, gamble: bool
+    steps: int, rows: int, warmup: int, cost: float, chunk: int | None, gamble: bool, likely: int | None, lanes: int
 ) -> None:
-    k, length, number = choose_windows(steps, rows, warmup, cost, chunk, gamble)
+    k, length, number = choose_windows(steps, rows, warmup, cost, chunk, gamble, likely=likely, lanes=lanes)
     assert number >= 1
     if number == 1:
         assert (k, length) == (0, steps)
@@ -277,7 +278,8 @@ def test_windows_cover_every_step_once(
     assert k + (number - 1) * length < steps <= k + number * length
     if chunk is None:
         assert k + number * length == steps
-        assert k >= (-(-warmup // 4) if gamble else warmup)
+        least = -(-warmup // 4) if likely is None else min(likely, -(-warmup // 4))
+        assert k >= (least if gamble else warmup)
     else:
         assert length == chunk
         assert k == warmup or gamble

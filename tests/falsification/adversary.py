@@ -115,7 +115,7 @@ class Attack:
     free: Mapping[str, Free]
     ratio: Callable[[Point], Tensor]
     starts: int = 24
-    steps: int = 150
+    steps: int = 100
     rate: float = 0.2
     seed: int = 0
 

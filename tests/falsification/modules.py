@@ -56,15 +56,20 @@ class Stepper:
         return torch.cat(parts).expand(starts, -1)
 
     def _layer(self, layer: int) -> Callable[[Tensor, Tensor], Tensor]:
-        read, end = self.module.state_dict(), f"_l{layer}{self.way}"
-        weight_ih, weight_hh = read[f"weight_ih{end}"], read[f"weight_hh{end}"]
+        def read(name: str) -> Tensor | None:
+            found = getattr(self.module, f"{name}_l{layer}{self.way}", None)
+            return found.detach() if isinstance(found, Tensor) else None
+
+        weight_ih, weight_hh = read("weight_ih"), read("weight_hh")
+        assert weight_ih is not None
+        assert weight_hh is not None
         zero = torch.zeros(len(weight_ih), dtype=torch.float64)
-        bias_ih, bias_hh = (read.get(f"{name}{end}", zero) for name in ("bias_ih", "bias_hh"))
+        bias_ih, bias_hh = (zero if bias is None else bias for bias in (read("bias_ih"), read("bias_hh")))
         if isinstance(self.module, nn.LSTM | sr.LSTM):
             return lstm_step(weight_ih, weight_hh, bias_ih + bias_hh)
         if isinstance(self.module, nn.GRU | sr.GRU):
             return gru_step(weight_ih, weight_hh, bias_ih, bias_hh, getattr(self.module, "reset_after", True))
-        activation, theta = as_activation(self.module.nonlinearity), read.get(f"activation{end}")
+        activation, theta = as_activation(self.module.nonlinearity), read("activation")
         return lambda h, x: activation.value(product(weight_ih, x) + product(weight_hh, h) + bias_ih + bias_hh, theta)
 
 
@@ -140,11 +145,13 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     **{a: lambda a=a: filled(sr.RNN(2, 3, nonlinearity=a), 0.5) for a in ("tanh", "relu", "leaky_relu", "abs", "identity")},
     "sigmoid": lambda: filled(sr.RNN(2, 3, nonlinearity="sigmoid"), 1.5),
     "modrelu": lambda: filled(sr.RNN(2, 4, nonlinearity="modrelu"), 0.5, activation_l0=torch.tensor([-0.05, -0.1])),
+    "spectral": lambda: filled(sr.RNN(2, 4, nonlinearity="abs", transition=sr.Spectral(reflectors=2, center=0.7)), 0.5),
     "shear": lambda: filled(sr.RNN(2, 2, nonlinearity="relu"), 0.5, weight_hh_l0=SHEAR),
     "twist": lambda: filled(sr.RNN(2, 2, nonlinearity="relu"), 0.5, weight_hh_l0=TWIST),
     "learned initial state": lambda: filled(sr.RNN(2, 3, nonlinearity="relu", learn_initial_state=True), 0.5, seed=3),
     "lstm": lambda: quiet(nn.LSTM(2, 2), 0.4),
     "lstm, learned initial state": lambda: quiet(sr.LSTM(2, 2, learn_initial_state=True), 0.4),
+    "stable lstm": lambda: filled(sr.LSTM(2, 2, transition=sr.StableLSTM(0.6, INPUT, 0.1)), 0.5),
     "gru": lambda: quiet(nn.GRU(2, 2), 0.3),
     "gru before": lambda: quiet(sr.GRU(2, 2, reset_after=False), 0.3),
     "biased": lambda: biased(True),

@@ -16,7 +16,7 @@ from tests.falsification.adversary import ROUNDING, Attack, Free, Point, anythin
 from tests.falsification.networks import Step, apart, gru_step, lstm_step
 from tests.linalg.matrices import gaussian
 
-INPUT, STEPS = 0.8, 24
+INPUT, STEPS = 0.8, 16
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def contraction(cell: Cell) -> Attack:
 
     def ratio(at: Point) -> Tensor:
         other = (at["state"] + cell.corner * apart(at["direction"])).clamp(-cell.corner, cell.corner)
-        gap = cell.found.norm(other - at["state"]).clamp(min=1e-9)
+        gap = cell.found.norm(other - at["state"]).clamp(min=1e-6)
         moved = cell.step(other, at["input"]) - cell.step(at["state"], at["input"])
         return cell.found.norm(moved) / (cell.found.rate * gap)
 
@@ -103,7 +103,7 @@ def corner(cell: Cell, first: Tensor | None = None) -> Attack:
         return largest.amax(1)
 
     start = Free((size,), torch.zeros_like) if first is None else box(first, size)
-    return Attack({"first": start, "input": box(INPUT, STEPS, cell.inputs)}, ratio)
+    return Attack({"first": start, "input": box(INPUT, STEPS, cell.inputs)}, ratio, steps=60)
 
 
 def radius(cell: Cell) -> Attack:
@@ -120,7 +120,7 @@ def gain(cell: Cell) -> Attack:
 
     def ratio(at: Point) -> Tensor:
         other = (at["input"] + apart(at["direction"])).clamp(-INPUT, INPUT)
-        gap = torch.linalg.vector_norm(other - at["input"], dim=-1).clamp(min=1e-9)
+        gap = torch.linalg.vector_norm(other - at["input"], dim=-1).clamp(min=1e-6)
         return cell.found.norm(cell.step(at["state"], other) - cell.step(at["state"], at["input"])) / (cell.gain * gap)
 
     free = {"state": in_box(cell), "direction": anything(cell.inputs)}
@@ -184,7 +184,7 @@ def printed_class() -> Attack:
         state = torch.cat([longest * at["cell"], at["hidden"]], dim=-1)
         other = state + apart(at["direction"])
         other = torch.cat([other[:, :size].clamp(-longest, longest), other[:, size:].clamp(-1, 1)], dim=-1)
-        gap = (other - state).abs().amax(-1).clamp(min=1e-9)
+        gap = (other - state).abs().amax(-1).clamp(min=1e-6)
         moved = (step(other, at["input"]) - step(state, at["input"])).abs().amax(-1)
         return moved / (gap * (1 - MARGIN * (1 - FORGET)))
 
@@ -231,30 +231,30 @@ TIGHT: dict[str, Callable[[], Attack]] = {
     "gru, box from initial states": lambda: corner(CELLS["gru from initial states"](), torch.full((2,), 1.5)),
 }
 GAPS = {
-    "lstm, box": 0.887,
-    "lstm, contraction": 0.918,
+    "lstm, box": 0.886,
+    "lstm, contraction": 0.917,
     "lstm, gain": 0.685,
     "lstm, window of 4": 0.299,
     "lstm from initial states, box": 0.349,
-    "lstm from initial states, contraction": 0.852,
+    "lstm from initial states, contraction": 0.843,
     "lstm from initial states, gain": 0.528,
     "lstm from initial states, window of 4": 0.234,
-    "gru before, box": 0.918,
-    "gru before, contraction": 0.941,
+    "gru before, box": 0.917,
+    "gru before, contraction": 0.94,
     "gru before, gain": 0.862,
     "gru before, window of 4": 0.149,
-    "gru after, box": 0.86,
-    "gru after, contraction": 0.944,
+    "gru after, box": 0.854,
+    "gru after, contraction": 0.94,
     "gru after, gain": 0.846,
     "gru after, window of 4": 0.155,
     "gru from initial states, box": 0.633,
-    "gru from initial states, contraction": 0.895,
+    "gru from initial states, contraction": 0.891,
     "gru from initial states, gain": 0.665,
     "gru from initial states, window of 4": 0.352,
-    "lstm, printed test": 0.699,
+    "lstm, printed test": 0.698,
     "lstm, paired test": 0.861,
     "lstm, all of the printed set": 0.808,
-    "gru before, scalar test": 0.874,
+    "gru before, scalar test": 0.873,
     "gru after, scalar test": 0.872,
 }
 ATTACKS: dict[str, Callable[[], Attack]] = {

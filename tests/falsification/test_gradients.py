@@ -18,7 +18,13 @@ from steadyrnn.bounds.gradients import (
 )
 from steadyrnn.bounds.memory import state_radius
 from steadyrnn.bounds.sandwich import gradient_sandwich
-from steadyrnn.bounds.training import output_divergence, training_divergence, training_divergence_harmonic
+from steadyrnn.bounds.training import (
+    output_divergence,
+    steps_for,
+    steps_for_closed_form,
+    training_divergence,
+    training_divergence_harmonic,
+)
 from tests.falsification.adversary import (
     ROUNDING,
     Attack,
@@ -56,7 +62,7 @@ def lower(norm: str, slope: float) -> Attack:
     promised = gradient_sandwich(RATE * torch.eye(3, dtype=torch.float64), (slope, 1.0), LAG, norm)[0]
 
     def ratio(at: Point) -> Tensor:
-        root = torch.linalg.det(at["shape"]).abs().clamp(min=1e-9).pow(1 / 3)
+        root = torch.linalg.det(at["shape"]).abs().clamp(min=1e-300).pow(1 / 3)
         weight = RATE * at["shape"] / root.view(-1, 1, 1)
         return promised / norm_of(jacobian(weight, at["slopes"]), norm)
 
@@ -92,14 +98,14 @@ def ball_of_states(h: Tensor) -> Tensor:
 def moved_state(at: Point) -> tuple[Tensor, Tensor]:
     """Return a second state near the first, and how far it is."""
     other = ball_of_states(at["state"] + 1e-3 * at["move"])
-    return other, length(other - at["state"]).clamp(min=1e-12)
+    return other, length(other - at["state"]).clamp(min=1e-6)
 
 
 def moved_weight(at: Point) -> tuple[Tensor, Tensor, Tensor]:
     """Return a second weight near the first, the pre-activation's change, and how far all parameters have moved."""
     other = spectral(NORM, 3, 3).project(at["weight"] + 1e-3 * at["change"][..., :3])
     change = torch.cat([other - at["weight"], 1e-3 * at["change"][..., 3:]], dim=-1)  # by W, U and b
-    return other, product(change, seen(at["state"], at["input"])), length(change).clamp(min=1e-12)
+    return other, product(change, seen(at["state"], at["input"])), length(change).clamp(min=1e-6)
 
 
 def seen(h: Tensor, x: Tensor) -> Tensor:
@@ -129,7 +135,7 @@ def constant(name: str, activation: Activation) -> Attack:
         return (late - slopes).abs().amax(-1) * length(z) / (far * promised)
 
     free = {"weight": spectral(NORM, 3, 3), "state": ball(STATE, 3), "input": ball(INPUT, 2), "drive": anything(3)}
-    return Attack({**free, "move": ball(1.0, 3), "change": frobenius(1.0, 3, 6)}, ratio)
+    return Attack({**free, "move": ball(1.0, 3), "change": frobenius(1.0, 3, 6)}, ratio, starts=60, steps=120)
 
 
 def loss(kind: str) -> Attack:
@@ -217,9 +223,9 @@ def sensitivity(activation: Activation) -> Attack:
     def ratio(at: Point) -> Tensor:
         here, there = (at["weight"], at["enter"]), other_weights(at, 1e-3)
         moved = final(activation, *here, at["input"]) - final(activation, *there, at["input"])
-        return length(moved) / (promised * distance(here, there).clamp(min=1e-12))
+        return length(moved) / (promised * distance(here, there).clamp(min=1e-6))
 
-    return Attack({**parameters(2), **change()}, ratio)
+    return Attack({**parameters(2), **change()}, ratio, steps=150)
 
 
 def smooth(activation: Activation, squared: bool) -> Attack:
@@ -230,7 +236,7 @@ def smooth(activation: Activation, squared: bool) -> Attack:
         promised = gradient_smoothness(trained(activation), gain, smoothness)
         here, there = (at["weight"], at["enter"]), other_weights(at, 1e-2)
         moved = distance(gradient(activation, here, at["input"], value), gradient(activation, there, at["input"], value))
-        return moved / (promised * distance(here, there).clamp(min=1e-12))
+        return moved / (promised * distance(here, there).clamp(min=1e-6))
 
     return Attack({**parameters(2), **change(), "target": ball(1.0, 2)}, ratio, steps=80)
 
@@ -313,20 +319,22 @@ TIGHT: dict[str, Callable[[], Attack]] = {
     "two descents": lambda: descent(training_divergence(0.1, 1.0, STEP_SIZES)),
 }
 GAPS = {
-    "bent and abs, low": 0.950,
+    "bent and abs, low": 0.95,
     "bent and abs, high": 0.299,
-    **{f"{c} of tanh": 0.824 for c in ("b_wh", "b_hw")},
-    **{f"{c} of sigmoid": 0.805 for c in ("b_wh", "b_hw")},
+    "b_wh of tanh": 0.823,
+    "b_wh of sigmoid": 0.805,
+    "b_hw of tanh": 0.824,
+    "b_hw of sigmoid": 0.805,
     "sensitivity, tanh": 0.732,
     "gradient of a window of 1, identity": 0.972,
-    "gradient of a window of 4, identity": 0.980,
+    "gradient of a window of 4, identity": 0.98,
     "gradient of a window of 4, identity, squared loss": 0.956,
     "gradient of a window of 4, tanh": 0.594,
     "smoothness, identity": 0.936,
     "smoothness, identity, squared loss": 0.943,
-    "smoothness, tanh": 0.382,
-    "two descents, closed form": 0.640,
-    "outputs, window of 8": 0.979,
+    "smoothness, tanh": 0.381,
+    "two descents, closed form": 0.64,
+    "outputs, window of 8": 0.978,
     "training of a network": 0.709,
 }
 ATTACKS: dict[str, Callable[[], Attack]] = {
@@ -361,3 +369,10 @@ def test_tight_bounds_are_met_and_nine_tenths_of_them_beaten(name: str) -> None:
 @pytest.mark.parametrize("name", GAPS)
 def test_the_gap_of_the_others_is_as_recorded(name: str) -> None:
     assert reached(ATTACKS[name]) >= 0.9 * GAPS[name]
+
+
+@pytest.mark.parametrize(("rate", "eta"), [(0.9, 1e-8), (0.5, 1e-3), (0.99, 0.1)])
+def test_windows_of_training_are_long_enough_and_one_step_less_is_not(rate: float, eta: float) -> None:
+    k = steps_for(rate, eta)
+    assert max(j * rate**j for j in range(k, k + 1000)) <= eta < (k - 1) * rate ** (k - 1)
+    assert max(j * rate**j for j in range(steps_for_closed_form(rate, eta), 2000)) <= eta

@@ -77,7 +77,7 @@ def warmed(activation: Activation, warmup: int, position: int) -> Attack:
         last = run(activation, at["weight"], at["input"][:, STEPS - CHUNK :], begin)
         return length(last[:, position] - exact(activation, at)[:, STEPS - CHUNK + position]) / promised
 
-    return Attack(network(), ratio)
+    return Attack(network(), ratio, steps=150)
 
 
 def enough(tol: float, less: int = 0) -> Attack:
@@ -108,7 +108,7 @@ def measured(activation: Activation, by: str) -> Attack:
         promised = boundary_errors(RATE, CHUNK, gaps.detach())[-1]
         return errors[-1] / (own * (promised / own.detach()))
 
-    return Attack({**network(), "begin": anything(WINDOWS - 1, SIZE)}, ratio)
+    return Attack({**network(), "begin": anything(WINDOWS - 1, SIZE)}, ratio, steps=200)
 
 
 def swept(sweeps: int, by: str) -> Attack:
@@ -224,7 +224,7 @@ def gradient_in_windows(activation: Activation, by: str, bend: float = 0.0) -> A
         ]
         return error / torch.tensor(bounds, dtype=torch.float64)
 
-    return Attack({**network(), "loss": ball(1.0, STEPS, SIZE)}, ratio, steps=80)
+    return Attack({**network(), "loss": ball(1.0, STEPS, SIZE)}, ratio, steps=50)
 
 
 def late_adjoints(tol: float, less: int = 0) -> Attack:
@@ -237,7 +237,7 @@ def late_adjoints(tol: float, less: int = 0) -> Attack:
         error = true.gradient(torch.cat(cut, dim=1) - true.adjoints(0, STEPS, 0)[0])
         return length(error) / (tol / 2)
 
-    return Attack({**network(), "loss": ball(1.0, STEPS, SIZE)}, ratio)
+    return Attack({**network(), "loss": ball(1.0, STEPS, SIZE)}, ratio, steps=60)
 
 
 def masks() -> Attack:
@@ -289,19 +289,19 @@ TIGHT: dict[str, Callable[[], Attack]] = {
     "masks": masks,
 }
 GAPS = {
-    "required warm-up": 0.587,
-    "required warm-up of adjoints": 0.381,
-    "gradient in windows, identity, ahead": 0.625,
-    "gradient in windows, identity, measured": 0.755,
-    "gradient in windows, tanh, ahead": 0.137,
-    "gradient in windows, tanh, measured": 0.261,
-    "gradient in windows, bent loss, ahead": 0.617,
-    "gradient in windows, bent loss, measured": 0.752,
+    "required warm-up": 0.839,
+    "required warm-up of adjoints": 0.38,
+    "gradient in windows, identity, ahead": 0.614,
+    "gradient in windows, identity, measured": 0.724,
+    "gradient in windows, tanh, ahead": 0.132,
+    "gradient in windows, tanh, measured": 0.263,
+    "gradient in windows, bent loss, ahead": 0.612,
+    "gradient in windows, bent loss, measured": 0.748,
     "gradient by masks": 0.905,
 }
 ATTACKS: dict[str, Callable[[], Attack]] = {
     **TIGHT,
-    "required warm-up": functools.partial(enough, 1e-2),
+    "required warm-up": functools.partial(enough, 7e-3),
     "required warm-up of adjoints": functools.partial(late_adjoints, 1.0),
     **{
         f"gradient in windows, {a.name}, {b}": functools.partial(gradient_in_windows, a, b)
@@ -330,10 +330,10 @@ def test_the_gap_of_the_others_is_as_recorded(name: str) -> None:
 
 
 def test_a_warm_up_shorter_by_one_is_beaten() -> None:
-    assert reached(functools.partial(enough, 1e-2, 1)) > 1
+    assert reached(functools.partial(enough, 7e-3, 1)) > 1
 
 
-@pytest.mark.parametrize("terms", [10, 1000])
+@pytest.mark.parametrize("terms", [20, 1000])
 def test_a_sum_loses_as_much_as_is_said_and_nine_tenths_are_too_little(terms: int) -> None:
     half = 2.0**-24  # what float32 rounds to 1 when it is added to 1
     total = torch.tensor(1.0)

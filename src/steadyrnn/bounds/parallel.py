@@ -1,6 +1,7 @@
 """How far a run in windows of time is from the sequential one, and what rounding adds (MATH 6.1 to 6.3, 6.5)."""
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -62,6 +63,7 @@ def warmup_error(rate: float, radius: float, warmup: int, position: int = 1) -> 
     return truncation_error(rate, radius, check_count("warmup", warmup) + check_count("position", position))
 
 
+@lru_cache(1024)  # asked again on every call of a layer
 def required_warmup(rate: float, radius: float, tol: float, gain: float = 1.0) -> int:
     r"""Return the shortest warm-up for which every output that counts is within ``tol`` (MATH 6.1).
 

@@ -16,17 +16,18 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import carries_transform, check_positive_int, without_autocast
-from steadyrnn.engines.parallel import largest_norm
+from steadyrnn.engines.parallel import Awaited, largest_norm
 from steadyrnn.engines.rounding import Sizes, sizes_of
-from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError
+from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.packed import Opened, close_sequence, open_sequence
 
 from .parallel_gradients import gradient_refusal
 from .parallel_report import LayerRun, ParallelReport
-from .parallel_run import Asked, Done, run_layer
+from .parallel_run import Asked, Done, decay_of, run_layer
 from .torch_nn import from_torch
+from .unitary_rnn import input_slack
 
 __all__ = ["Parallel", "to_parallel"]
 
@@ -131,8 +132,10 @@ class Proven(NamedTuple):
 
     certificates: tuple[LayerCertificate, ...]
     sizes: tuple[Sizes, ...]
+    decays: tuple[tuple[float, ...], ...]
     stamp: tuple[Any, ...]
     weights: tuple[Tensor, ...]
+    counted: tuple[tuple[int, int], ...]  # where the weights lay and how often torch had seen them change
 
 
 class Parallel(nn.Module):
@@ -163,7 +166,7 @@ class Parallel(nn.Module):
         self.layer = layer
         self.tol, self.chunk, self.input_bound, self.gradient_tol = tol, chunk, input_bound, gradient_tol
         self._proven: Proven | None = None
-        proven = self._prove()
+        proven, _ = self._prove()
         refusal = gradient_refusal(list(proven.certificates))
         if gradient_tol is not None and refusal is not None:
             raise ConversionError(f"`gradient_tol` cannot be kept: {refusal}.")
@@ -213,36 +216,67 @@ class Parallel(nn.Module):
             given = tuple(state.unsqueeze(1) for state in given)
         opened = opened._replace(data=opened.data.to(dtype))
         self._check_bound(opened.data)
-        proven = self._prove()
-        with without_autocast(opened.data.device):
-            start = layer._start(opened, given, dtype)
-            certificates = proven.certificates if given is None else self._covering(proven.certificates, start)
-            output, states = self._run_stack(opened, start, certificates, proven.sizes)
+        proven, doubt = self._prove()
+        try:
+            output, states = self._run(opened, given, dtype, proven, doubt)
+            stale = doubt is not None and not doubt.holds()
+        except SteadyError:
+            if doubt is None or doubt.holds():
+                raise
+            stale = True
+        if stale:  # weights were changed behind torch's back: what was run was not what was proven
+            output, states = self._run(opened, given, dtype, self._prove(trust=False)[0], None)
         finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)
         return close_sequence(output, opened, input, batched, layer.batch_first), layer._final(finals)
 
+    def _run(
+        self, opened: Opened, given: State | None, dtype: torch.dtype, proven: Proven, doubt: "Doubt | None"
+    ) -> tuple[Tensor, State]:
+        """Run every layer with what is proven of it."""
+        with without_autocast(opened.data.device):
+            start = self.layer._start(opened, given, dtype)
+            certificates = proven.certificates if given is None else self._covering(proven.certificates, start)
+            return self._run_stack(opened, start, certificates, proven, given is None, doubt)
+
     def _check_bound(self, data: Tensor) -> None:
         """Refuse an input that the certificate is not about."""
-        if self.input_bound is None or largest_norm(data) <= self.input_bound:
+        covered = self._covered()
+        if self.input_bound is None or covered is None or largest_norm(data) <= covered:
             return
         largest = float(torch.linalg.vector_norm(data.detach(), dim=-1, dtype=torch.float64).max())
         if not math.isfinite(largest):
             raise NotFiniteError("`input` holds NaN or infinity; nothing can be said of it or done with it.")
-        if largest > self.input_bound:
+        if largest > covered:
             raise ArgumentError(
                 f"`input` must have a 2-norm of at most {self.input_bound:g} (`input_bound`) at every step, but reaches "
                 f"{largest:.6g}. Scale it, or convert the layer again with a larger bound."
             )
 
-    def _prove(self) -> Proven:
-        """Return certificates of the weights as they are now."""
+    def _covered(self) -> float | None:
+        """Return the bound that is proven for: a vector scaled to the user's bound is rounded, and must still be inside."""
+        if self.input_bound is None:
+            return None
+        return self.input_bound * input_slack(self.layer.input_size, self.layer.weight_ih_l0.dtype)
+
+    def _prove(self, trust: bool = True) -> "tuple[Proven, Doubt | None]":
+        """Return certificates of the weights, and what will say whether these are still the weights.
+
+        A change that torch has counted is seen at once. One behind its back (``.data``) shows in the numbers only, which
+        are compared while the windows run; without ``trust`` before.
+        """
         layer, known = self.layer, self._proven
         weights = tuple(tensor.detach() for tensor in layer.state_dict().values())
         first = weights[0]
         autocast = torch.is_autocast_enabled(first.device.type) and torch.get_autocast_dtype(first.device.type)
+        counted = tuple((tensor.data_ptr(), tensor._version) for tensor in weights)
         stamp = (layer.training, autocast, first.device, first.dtype)
-        if known is not None and known.stamp == stamp and _same(known.weights, weights):
-            return known
+        if known is not None and known.stamp == stamp:
+            doubt = Doubt(known.weights, weights)
+            if trust and known.counted == counted:
+                return known, doubt
+            if doubt.holds():
+                self._proven = known._replace(counted=counted)
+                return self._proven, None
         certificates = self._read(known)
         for one in certificates:
             if not one.best.stable:
@@ -252,21 +286,21 @@ class Parallel(nn.Module):
                     "with `SpectralBall` or `StableLSTM`."
                 )
         kept = tuple(tensor.clone() for tensor in weights)
-        self._proven = Proven(tuple(certificates), self._sizes(), stamp, kept)
-        return self._proven
+        self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(decay_of, certificates)), stamp, kept, counted)
+        return self._proven, None
 
     def _read(self, known: Proven | None) -> Sequence[LayerCertificate]:
         """Return certificates: those known, verified for the weights as they are now, or new ones."""
         if not isinstance(self.layer.cell, RNNStep):
             return self._read_gated(None)
         if known is None:
-            return read_layers(self.layer, self.input_bound, "fast")
+            return read_layers(self.layer, self._covered(), "fast")
         return [refresh(one, self.layer) for one in known.certificates]
 
     def _read_gated(self, initial: Sequence[State] | None) -> list[LayerCertificate]:
         """Return certificates of gated layers, for these bounds on their initial states."""
         found: list[LayerCertificate] = []
-        bound = entries = self.input_bound
+        bound = entries = self._covered()
         for place, (weights,) in enumerate(read_weights(self.layer)):
             one = certify_layer(
                 weights if initial is None else replace(weights, initial=initial[place]), bound, entries, "auto"
@@ -311,7 +345,13 @@ class Parallel(nn.Module):
         return tuple(wider)
 
     def _run_stack(
-        self, opened: Opened, start: State, certificates: tuple[LayerCertificate, ...], sizes: tuple[Sizes, ...]
+        self,
+        opened: Opened,
+        start: State,
+        certificates: tuple[LayerCertificate, ...],
+        proven: Proven,
+        cold: bool,
+        doubt: "Doubt | None",
     ) -> tuple[Tensor, State]:
         """Run every layer in windows; return the last one's outputs (T, B, H) and all final states."""
         layer, data, finals = self.layer, opened.data, []
@@ -322,8 +362,11 @@ class Parallel(nn.Module):
         for place, certificate in enumerate(certificates):
             state = tuple(s[place] for s in start)
             run = layer._recurrence(data, state, layer.suffix(place, 0), opened.batch_sizes, False, layer.recompute)
-            asked = Asked(_share(self.tol, gains, place), self.chunk, self.gradient_tol, refusal)
-            done = run_layer(run, layer.engine, certificate, sizes[place], asked)
+            asked = Asked(
+                _share(self.tol, gains, place), self.chunk, self.gradient_tol, refusal, proven.decays[place],
+                cold and not layer.learn_initial_state, None if doubt is None else doubt.start,
+            )  # fmt: skip
+            done = run_layer(run, layer.engine, certificate, proven.sizes[place], asked)
             data = done.output
             finals.append(done.state)
             records.append(_carried(done.record, records[-1] if records else None, gains[place]))
@@ -335,11 +378,25 @@ class Parallel(nn.Module):
         return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))
 
 
-def _same(known: tuple[Tensor, ...], now: tuple[Tensor, ...]) -> bool:
-    """Say whether weights are the same numbers on the same device."""
-    if len(known) != len(now):
-        return False
-    return all(a.device == b.device and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(known, now, strict=True))
+class Doubt:
+    """Whether weights are still the numbers they were: compared on the device, and waited for when asked."""
+
+    def __init__(self, known: tuple[Tensor, ...], now: tuple[Tensor, ...]) -> None:
+        self.pairs = list(zip(known, now, strict=False))
+        self.alike = len(known) == len(now) and all(
+            (a.device, a.dtype, a.shape) == (b.device, b.dtype, b.shape) for a, b in self.pairs
+        )
+        self.answer: Awaited | None = None
+
+    def start(self) -> None:
+        """Begin to compare."""
+        if self.alike and self.answer is None:
+            self.answer = Awaited(~torch.stack([(a != b).any() for a, b in self.pairs]).any())
+
+    def holds(self) -> bool:
+        """Say whether they are the same."""
+        self.start()
+        return self.alike and self.answer is not None and bool(self.answer.value())
 
 
 def _gain(certificate: LayerCertificate) -> float:

@@ -220,7 +220,7 @@ def frozen(run: WindowRun) -> WindowRun:
     """Return the same run without its graph."""
     kept = copy.copy(run)
     kept.recurrence = _detached(run.recurrence)
-    kept.warm = run.warm.detach()
+    kept.warm, kept.joined = run.warm.detach(), run.joined.detach()
     kept.earlier, kept.latest = [_without_graph(one) for one in run.earlier], _without_graph(run.latest)
     return kept
 

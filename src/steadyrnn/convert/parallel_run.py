@@ -1,6 +1,9 @@
 """One layer run in windows: how long they are, when they are good enough, and what is proven then."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -15,7 +18,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.ops import is_kept
-from steadyrnn.engines.parallel import OVERHEAD, SETUP, WindowRun, Windows, choose_windows, largest_norm
+from steadyrnn.engines.parallel import OVERHEAD, SETUP, LargestNorms, WindowRun, Windows, choose_windows, largest_norm
 from steadyrnn.engines.rounding import Sizes, local_rounding
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.errors import NotFiniteError
@@ -23,7 +26,7 @@ from steadyrnn.errors import NotFiniteError
 from .parallel_gradients import Evidence, Masks, Smooth, constants_of, frozen, gradient_warmup, is_kinked
 from .parallel_report import LayerRun
 
-__all__ = ["Asked", "Done", "run_layer"]
+__all__ = ["Asked", "Done", "decay_of", "likely_warmup", "run_layer"]
 
 _NOISE = 8
 """Below this many units of rounding of the state, a measured mismatch says nothing: there a warm-up is not cut short."""
@@ -36,6 +39,9 @@ class Asked(NamedTuple):
     chunk: int | None
     gradient_tol: float | None
     refusal: str | None  # why there is no bound on its gradient
+    decay: tuple[float, ...] = ()  # how fast powers of its weight shrink
+    cold: bool = False  # whether its initial state is known to be zero
+    meanwhile: Callable[[], None] | None = None  # what to start on the device before results are waited for
 
 
 class Done(NamedTuple):
@@ -47,14 +53,23 @@ class Done(NamedTuple):
     evidence: Evidence
 
 
-class Bounds(NamedTuple):
+@dataclass
+class Bounds:
     """What is known of a layer's states before it runs."""
 
-    inputs: float  # 2-norm of every input
-    initial: float  # of every initial h
+    norms: LargestNorms  # of the inputs, and of the initial states
+    initial: float  # 2-norm of every initial h
     radius: float  # norm of every state, in that of the contraction
     states: float  # 2-norm of every state
     flat: float  # of every computed h, where it is a product of values in [-1, 1]; else 0
+
+    @cached_property
+    def inputs(self) -> float:
+        """Bound on the 2-norm of every input; asked for late, since it must be waited for."""
+        largest = self.norms.value()[0]
+        if not math.isfinite(largest):
+            raise NotFiniteError("`input` holds NaN or infinity; nothing can be said of it or done with it.")
+        return largest
 
 
 def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, sizes: Sizes, asked: Asked) -> Done:
@@ -67,7 +82,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         sizes: Of the layer's weights.
         asked: Tolerances.
     """
-    bounds = bounds_of(run, certificate)
+    bounds = bounds_of(run, certificate, asked.cold)
     windows = windows_for(run, certificate, bounds, asked)
     if windows.number == 1:
         choice = select(requested, run)
@@ -77,7 +92,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
             output, state, record_of(certificate, windows, 0, 0.0, rounding, choice.engine), Evidence(None, asked.refusal)
         )
     kinked = asked.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
-    parallel = WindowRun(run, requested, windows, certificate.best, bounds.radius, kinked, measure=not bounds.flat)
+    parallel = WindowRun(run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile)
     while parallel.truncation > asked.tol:
         parallel.sweep()
     evidence = evidence_of(parallel, certificate, sizes, bounds, asked)
@@ -102,27 +117,39 @@ def record_of(
 
 
 @torch.no_grad()
-def bounds_of(run: Recurrence, certificate: LayerCertificate) -> Bounds:
+def bounds_of(run: Recurrence, certificate: LayerCertificate, cold: bool) -> Bounds:
     r"""Return bounds on inputs and states: the certificate's, or what follows from the inputs at hand.
 
     :math:`N(h_t) \le \max(N(h_0), (N(\varphi(b)) + L_x \sup \lVert x \rVert) / (1 - \lambda))` (MATH 4.1).
     """
     best, cell = certificate.best, certificate.weights.cell
-    inputs, (initial, *others) = largest_norm(run.input), [largest_norm(state) for state in run.state]
+    norms, saturates = LargestNorms(run.input, *run.state), flattens(certificate)
+    if cold and saturates and certificate.input_bound is None:  # then nothing below depends on the inputs
+        flat = above(math.sqrt(certificate.weights.size))
+        return Bounds(norms, 0.0, certificate.radius, certificate.state_bound, flat)
+    inputs, initial, *others = norms.value()
     if not math.isfinite(inputs + initial + sum(others)):
         raise NotFiniteError("`input` or `hx` holds NaN or infinity; nothing can be said of it or done with it.")
     flat = above(max(math.sqrt(certificate.weights.size), initial))
     if not isinstance(cell, RNNStep):
-        return Bounds(inputs, initial, certificate.radius, certificate.state_bound, flat)
+        return Bounds(norms, initial, certificate.radius, certificate.state_bound, flat)
     weights, norm = certificate.weights, best.norm
     rest = above(float(norm(cell.activation.value(weights.bias, weights.theta))), 64 + 8 * norm.size)
     radius = state_radius(best.rate, above(rest + product_above(certificate.input_gain, inputs)))
     states = above(radius / norm.lower)
     if certificate.input_bound is None or inputs <= certificate.input_bound:
         radius, states = min(radius, certificate.radius), min(states, certificate.state_bound)
-    first = above(float(norm(run.state[0]).max()), 64 + 8 * norm.size) if run.state[0].numel() else 0.0
-    flat = flat if isinstance(cell.activation, Tanh | Sigmoid) else 0.0
-    return Bounds(inputs, initial, max(radius, first), max(states, initial, above(first / norm.lower)), flat)
+    first = product_above(norm.upper, initial)
+    if first > radius:  # then it is worth waiting for
+        first = above(float(norm(run.state[0]).max()), 64 + 8 * norm.size)
+    flat = flat if saturates else 0.0
+    return Bounds(norms, initial, max(radius, first), max(states, initial, above(first / norm.lower)), flat)
+
+
+def flattens(certificate: LayerCertificate) -> bool:
+    """Say whether the states of an RNN are values of tanh or sigmoid."""
+    cell = certificate.weights.cell
+    return isinstance(cell, RNNStep) and isinstance(cell.activation, Tanh | Sigmoid)
 
 
 def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked) -> Windows:
@@ -137,7 +164,45 @@ def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, 
     kind = x.device.type if x.device.type in OVERHEAD else "cuda"
     row_cost = 2 * gates * size * (size + width) / OVERHEAD[kind]
     gamble = asked.gradient_tol is None and asked.tol > _NOISE * torch.finfo(x.dtype).eps / 2 * bounds.states
-    return choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind])
+    likely = likely_warmup(asked.decay, asked.tol * best.norm.lower / (8 * max(bounds.radius, asked.tol)))
+    return choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes_of(x))
+
+
+def lanes_of(x: Tensor) -> int:
+    """Return how many multiprocessors run rows side by side; 1 on a CPU."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.device.type == "cuda" else 1
+
+
+def decay_of(certificate: LayerCertificate) -> tuple[float, ...]:
+    r"""Return :math:`\lVert W^k \rVert_F` for k = 1, 2, 4, ... of an RNN; nothing for a gated layer."""
+    weights = certificate.weights
+    if not isinstance(weights.cell, RNNStep):
+        return ()
+    power, found = weights.cell.activation.steepness[1] * weights.weight_hh, []
+    for _ in range(12):
+        found.append(float(torch.linalg.matrix_norm(power)))
+        power = power @ power
+    return tuple(found)
+
+
+def likely_warmup(decay: tuple[float, ...], enough: float) -> int | None:
+    r"""Return after how many steps an error has probably shrunk to ``enough`` of itself.
+
+    Nothing is proven by it: a linear network shrinks an error by :math:`\lVert W^k \rVert` in k steps, and others mostly
+    faster still. Between powers of two the logarithm is taken for a line. None where it takes longer than is known.
+
+    Example:
+        >>> likely_warmup((0.5, 0.25, 0.0625), 0.1)
+        4
+    """
+    for place, norm in enumerate(decay):
+        if norm <= enough:
+            if place == 0 or norm == 0:
+                return int(2**place)
+            above_it, low = math.log(decay[place - 1]), math.log(norm)
+            part = (above_it - math.log(enough)) / (above_it - low)
+            return math.ceil(2.0 ** (place - 1) * (1 + part))
+    return None
 
 
 def rounding_of(

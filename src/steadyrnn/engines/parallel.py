@@ -1,6 +1,8 @@
 """A recurrence run in windows of time, all of them as one batch, on any engine."""
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +20,20 @@ from steadyrnn.errors import ArgumentError
 from .base import Recurrence
 from .select import ENGINES, Choice, select
 
-__all__ = ["OVERHEAD", "SETUP", "Pass", "WindowRun", "Windows", "choose_windows", "largest_norm", "lengths_of"]
+__all__ = [
+    "OVERHEAD",
+    "SETUP",
+    "Awaited",
+    "LargestNorms",
+    "Pass",
+    "WindowRun",
+    "Windows",
+    "choose_windows",
+    "largest_norm",
+    "lengths_of",
+]
 
-OVERHEAD = {"cpu": 2**18, "cuda": 2**22}
+OVERHEAD = {"cpu": 2**18, "cuda": 3 * 2**19}
 """What a step costs however few rows it has, in floating-point operations of its products."""
 SETUP = {"cpu": 64, "cuda": 4096}
 """What windows cost however many steps they have, in steps of few rows."""
@@ -38,6 +51,7 @@ class Windows(NamedTuple):
         return self.warmup + self.chunk * (1 + sweeps)
 
 
+@lru_cache(1024)  # asked again on every call of a layer
 def choose_windows(
     steps: int,
     rows: int,
@@ -46,14 +60,17 @@ def choose_windows(
     chunk: int | None = None,
     gamble: bool = True,
     setup: int = 0,
+    likely: int | None = None,
+    lanes: int = 1,
 ) -> Windows:
     r"""Choose windows by a model of their cost.
 
     A step with r rows costs :math:`1 + c r`, in units of what it costs with none. Windows of C steps behind k of warm-up
     then cost :math:`(C + k)(1 + c B T / C)`, which is least for :math:`C = \sqrt{c k B T}`. C is kept at k or more, so that
-    work and memory at most double. A warm-up that is sure to be enough is seldom needed: where it would be longer than a
-    quarter of C, a quarter of it is taken instead, and sweeps repair what that lacks, if anything. Where the sequential
-    run costs no more than windows would, a sweep included if one may be needed, there is one window. The number of windows
+    work and memory at most double. A warm-up that is sure to be enough is seldom needed: a shorter one that is likely to be
+    is taken instead, and where none is known a quarter of the sure one, if that is longer than a quarter of C; sweeps
+    repair what it lacks, if anything. Where the sequential run costs no more than windows would, a sweep included if one
+    may be needed, there is one window. The number of windows
     and the warm-up are moved a little, so that the last window is a whole one.
 
     Args:
@@ -64,6 +81,8 @@ def choose_windows(
         chunk: C, if it is not to be chosen.
         gamble: Whether a shorter warm-up may be tried.
         setup: What windows cost beside their steps.
+        likely: A warm-up that will probably be enough, if one is known.
+        lanes: How many rows the device runs at the price of one; their number is made a multiple of it, or a bit less.
 
     Example:
         >>> choose_windows(100_000, 1, warmup=155, row_cost=0.1)
@@ -73,8 +92,10 @@ def choose_windows(
     """
     work, sweeps = row_cost * rows, 0
     best = _best_chunk(steps, warmup, work) if chunk is None else chunk
-    if gamble and 4 * warmup > best:
-        warmup, sweeps = -(-warmup // 4), 1
+    if gamble and (likely is None or likely >= warmup) and 4 * warmup > best:
+        likely = -(-warmup // 4)
+    if gamble and likely is not None and likely < warmup:
+        warmup, sweeps = likely, 1
         best = _best_chunk(steps, warmup, work) if chunk is None else chunk
     sequential = Windows(0, steps, 1)
     if warmup + best >= steps or rows == 0:
@@ -82,7 +103,8 @@ def choose_windows(
     number = -(-(steps - warmup) // best)
     if chunk is not None:
         return Windows(warmup, best, number)
-    chosen = _whole_windows(steps, warmup, number)
+    full = number * rows // lanes * lanes // rows  # 0 where not even one round of lanes is filled
+    chosen = _whole_windows(steps, warmup, full or number, lanes if full else 1)
     costs = setup + chosen.depth(sweeps) * (1 + work * chosen.number)
     return chosen if costs < steps * (1 + work) else sequential
 
@@ -91,10 +113,11 @@ def _best_chunk(steps: int, warmup: int, work: float) -> int:
     return max(math.isqrt(math.ceil(work * warmup * steps)), warmup, 1)
 
 
-def _whole_windows(steps: int, warmup: int, number: int) -> Windows:
+def _whole_windows(steps: int, warmup: int, number: int, lanes: int) -> Windows:
     """Return about ``number`` windows without a rest behind the last one, which the warm-up takes."""
-    near = range(max(2, number - min(number // 8, 32)), number + min(number // 8, 32) + 1)
-    best = min(near, key=lambda count: ((steps - warmup) % count, abs(count - number)))
+    spread = min(number // 8, 32)
+    near = range(max(2, number - spread), number + (spread if lanes == 1 else 0) + 1)
+    best = min(near, key=lambda count: (max((steps - warmup) % count - warmup // 4, 0), abs(count - number)))
     return Windows(warmup + (steps - warmup) % best, (steps - warmup) // best, best)
 
 
@@ -150,6 +173,7 @@ class WindowRun:
         radius: Bound on the norm of every state of the sequential run.
         remember: Whether to keep passes before the last.
         measure: Whether to note the largest output of all passes.
+        meanwhile: What to start on the device before results are waited for.
 
     Example:
         >>> from steadyrnn.bounds.norms import TwoNorm
@@ -173,6 +197,7 @@ class WindowRun:
         radius: float,
         remember: bool = False,
         measure: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         check_windows(recurrence, windows)
         self.recurrence, self.requested, self.windows = recurrence, requested, windows
@@ -180,11 +205,11 @@ class WindowRun:
         self.lengths = lengths_of(recurrence)
         self.choice: Choice | None = None
         self.sweeps = 0
-        self.warm, start = self._warm_up()
-        self.remember, self.measure = remember, measure
-        self.largest = largest_norm(self.warm) if measure else math.inf
+        self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
         self.earlier: list[Pass] = []
-        self.latest = self._main(start, None)
+        self.warm, start, first = self._begin()
+        self.largest = largest_norm(self.warm) if measure else math.inf
+        self.latest = self._main(start, None, first)
 
     @property
     def rows(self) -> int:
@@ -222,17 +247,38 @@ class WindowRun:
 
     def _warm_up(self) -> tuple[Tensor, State]:
         """Return outputs (k, J * B, H) and states behind the warm-up, each (J * B, H)."""
-        number, state = self.windows.number, self.recurrence.state
-        start = tuple(torch.cat([s, s.new_zeros((number - 1) * self.rows, s.shape[1])]) for s in state)
+        start = self._cold()
         if self.windows.warmup == 0:
             return start[0].new_empty(0, *start[0].shape), start
         return self._run(self.warm_input(), start, self._remaining(0, self.windows.warmup))
 
-    def _main(self, start: State, before: Tensor | None) -> Pass:
-        output, end = self._run(self.main_input(), start, self._remaining(self.windows.warmup, self.windows.chunk))
+    def _begin(self) -> tuple[Tensor, State, tuple[Tensor, State] | None]:
+        """Return the warm-up's outputs and end and, where one run gives both, the main part's.
+
+        The state of a cell with one is its output, so that the main part need not wait for the warm-up to end.
+        """
+        (k, chunk, number), x = self.windows, self.recurrence.input
+        if self.recurrence.cell.states > 1 or k == 0 or k + number * chunk != x.shape[0]:
+            return *self._warm_up(), None
+        data = x.unfold(0, k + chunk, chunk).permute(3, 0, 1, 2).reshape(k + chunk, number * self.rows, x.shape[2])
+        output, end = self._run(data, self._cold(), self._remaining(0, k + chunk))
+        return output[:k], (output[k - 1],), (output[k:], end)
+
+    def _cold(self) -> State:
+        """Return the states windows start from: the true one, and zero."""
+        more = (self.windows.number - 1) * self.rows
+        return tuple(torch.cat([s, s.new_zeros(more, s.shape[1])]) for s in self.recurrence.state)
+
+    def _main(self, start: State, before: Tensor | None, done: tuple[Tensor, State] | None = None) -> Pass:
+        rest = self._remaining(self.windows.warmup, self.windows.chunk)
+        output, end = self._run(self.main_input(), start, rest) if done is None else done
+        measured = Awaited(self._mismatch(start, end))
+        self.joined = self._join(output)  # while the numbers above are on their way
+        if self.meanwhile is not None:
+            self.meanwhile = self.meanwhile()
         if self.measure:
             self.largest = max(self.largest, largest_norm(output))
-        return Pass(start, output, end, self._errors(start, end, before))
+        return Pass(start, output, end, self._errors(measured.value(), before))
 
     def _run(self, data: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run rows of any lengths in any order."""
@@ -255,13 +301,18 @@ class WindowRun:
         return ENGINES[self.choice.engine].run(part)
 
     @torch.no_grad()
-    def _errors(self, start: State, end: State, before: Tensor | None) -> Tensor:
-        """Return bounds on the errors of the start states, (J, B)."""
-        norm, rate, chunk = self.contraction.norm, self.contraction.rate, self.windows.chunk
+    def _mismatch(self, start: State, end: State) -> Tensor:
+        """Return how far each window but the last ends from where the next one started, (J - 1, B), in the norm."""
+        norm = self.contraction.norm
         began, ended = (_vector(s)[part] for s, part in ((start, slice(self.rows, None)), (end, slice(-self.rows))))
         # a matrix product in the norm is exact up to its terms' size, not the sum's
         slack = 1 + 64 * norm.size**1.5 * norm.condition * ROUND_OFF
-        measured = norm(ended - began).view(self.windows.number - 1, self.rows).cpu() * slack
+        gap: Tensor = norm(ended - began).view(self.windows.number - 1, self.rows) * slack
+        return gap
+
+    def _errors(self, measured: Tensor, before: Tensor | None) -> Tensor:
+        """Return bounds on the errors of the start states, (J, B)."""
+        rate, chunk = self.contraction.rate, self.windows.chunk
         mismatch = pad(torch.where(self._running(), measured, 0.0), (0, 0, 1, 0))
         check_finite("input", mismatch)
         if before is not None:
@@ -301,11 +352,14 @@ class WindowRun:
         self.latest = self._main(start, last.errors)
         self.sweeps += 1
 
-    def output(self) -> Tensor:
-        """Return the outputs, shape (T, B, H)."""
-        main = self.latest.output.unflatten(1, (self.windows.number, self.rows))
+    def _join(self, output: Tensor) -> Tensor:
+        main = output.unflatten(1, (self.windows.number, self.rows))
         joined: Tensor = Joined.apply(self.warm[:, : self.rows], main, self.recurrence.input.shape[0])  # type: ignore[no-untyped-call]
         return joined
+
+    def output(self) -> Tensor:
+        """Return the outputs, shape (T, B, H)."""
+        return self.joined
 
     def final(self, output: Tensor) -> State:
         """Return each row's last state, each (B, H); ``output`` is what :meth:`output` gave."""
@@ -319,6 +373,29 @@ class WindowRun:
             return (torch.where((here > 0).unsqueeze(1), output[(here - 1).clamp(min=0), row], self.recurrence.state[0]),)
         last = (-(-(ends - k) // chunk) - 1).clamp(0, number - 1).to(x.device)
         return tuple(s.unflatten(0, (number, self.rows))[last, row] for s in self.latest.end)
+
+
+class Awaited:
+    """A tensor on its way to the CPU, while the device goes on.
+
+    Example:
+        >>> Awaited(torch.ones(1)).value()
+        tensor([1.])
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.there, self.arrived = tensor, None
+        if tensor.device.type == "cuda":
+            self.there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self.there.copy_(tensor, non_blocking=True)
+            self.arrived = torch.cuda.Event()
+            self.arrived.record(torch.cuda.current_stream(tensor.device))
+
+    def value(self) -> Tensor:
+        """Return the tensor on the CPU, once it is there."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.there.cpu()
 
 
 class Joined(Function):
@@ -346,7 +423,6 @@ class Joined(Function):
         return grad[:k], rest.unflatten(0, (number, chunk)).transpose(0, 1), None
 
 
-@torch.no_grad()
 def largest_norm(vectors: Tensor) -> float:
     """Return a number that is not below the 2-norm of any of ``vectors``, shape (..., N); NaN where there is one.
 
@@ -354,12 +430,34 @@ def largest_norm(vectors: Tensor) -> float:
         >>> round(largest_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]])), 4)
         5.0
     """
+    return LargestNorms(vectors).value()[0]
+
+
+class LargestNorms:
+    """:func:`largest_norm` of each of some tensors, on its way from the device until it is asked for.
+
+    Example:
+        >>> [round(norm, 4) for norm in LargestNorms(torch.tensor([[3.0, 4.0]]), torch.zeros(0, 2)).value()]
+        [5.0, 0.0]
+    """
+
+    @torch.no_grad()
+    def __init__(self, *tensors: Tensor) -> None:
+        norms = [torch.linalg.vector_norm(t, dim=-1).max() if t.numel() else t.new_zeros(()) for t in tensors]
+        self.tensors, self.norms = tensors, Awaited(torch.stack(norms))
+
+    def value(self) -> list[float]:
+        """Return the numbers, once they are there."""
+        return [_safe(t, largest) for t, largest in zip(self.tensors, self.norms.value().tolist(), strict=True)]
+
+
+def _safe(vectors: Tensor, largest: float) -> float:
+    """Return a computed largest norm with what rounding may have taken from it."""
+    size, info = vectors.shape[-1], torch.finfo(vectors.dtype)
     if vectors.numel() == 0:
         return 0.0
-    largest, size = float(torch.linalg.vector_norm(vectors, dim=-1).max()), vectors.shape[-1]
     if math.isinf(largest):  # a square may overflow where the number does not
-        return above(math.sqrt(size) * max(abs(float(edge)) for edge in torch.aminmax(vectors)))
-    info = torch.finfo(vectors.dtype)
+        return above(math.sqrt(size) * max(abs(float(edge)) for edge in torch.aminmax(vectors.detach())))
     return above(largest * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny))
 
 
