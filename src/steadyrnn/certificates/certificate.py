@@ -47,6 +47,7 @@ class Certificate:
         digest: A checksum of the weights the claims are about.
         readout_gain: Lipschitz constant of a model's readout, 1 without one.
         valid_for: ``"every admissible input"``, or the inputs a data-dependent certificate is about.
+        dropout_scale: What dropout multiplies outputs by on their way to the next layer, with the same entries kept.
 
     Example:
         >>> certificate = sr.certify(sr.RNN(2, 4, transition=sr.SpectralBall(0.5)), input_bound=1.0)
@@ -60,6 +61,7 @@ class Certificate:
     digest: str
     readout_gain: float = 1.0
     valid_for: str = "every admissible input"
+    dropout_scale: float = 1.0
 
     @property
     def contraction(self) -> float:
@@ -101,8 +103,8 @@ class Certificate:
             check_positive_int("k", k)
         if len(self.layers) == 1:
             return self.layers[0].truncation_error(k)
-        if k == 0 or not self.stable:
-            return self.state_bound
+        if k == 0 or not self.stable:  # a window of no steps gives zero; two states are at most twice the bound apart
+            return (1 if k == 0 else 2) * self.state_bound
         rates, radii, gains = self._recursion()
         if not all(math.isfinite(number) for number in (*radii, *gains)):
             return 2 * self.state_bound
@@ -112,7 +114,8 @@ class Certificate:
     def _recursion(self) -> tuple[list[float], list[float], list[float]]:
         """Return the rates, radii and gains of MATH 5.4, each layer in its norm."""
         tiers = [layer.tier for layer in self.layers]
-        gains = [above(tier.input_gain / under.contraction.norm.lower) for under, tier in pairwise(tiers)]
+        scale = self.dropout_scale
+        gains = [above(scale * tier.input_gain / under.contraction.norm.lower) for under, tier in pairwise(tiers)]
         return [tier.contraction.rate for tier in tiers], [tier.radius for tier in tiers], [0.0, *gains]
 
     def horizon(self, eps: float) -> int:

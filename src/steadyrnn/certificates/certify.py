@@ -17,7 +17,7 @@ from steadyrnn.models.sequence import SequenceModel
 from .bidirectional import BidirectionalCertificate
 from .certificate import Certificate
 from .data import DataCertificate, certify_on
-from .layer import certify_layer, read_layers
+from .layer import certify_layer, dropout_scale, read_layers
 from .reading import Weights, is_recurrent, read_weights
 
 __all__ = ["AnyCertificate", "certify", "recheck"]
@@ -114,7 +114,8 @@ def plain(layer: nn.Module, input_bound: float | None, effort: str) -> Certifica
     weights = read_weights(layer)
     name, digest = type(layer).__name__, digest_of(weights)
     if len(weights[0]) == 1:
-        return Certificate(name, tuple(read_layers(layer, input_bound, effort)), input_bound, digest)
+        layers = tuple(read_layers(layer, input_bound, effort))
+        return Certificate(name, layers, input_bound, digest, dropout_scale=dropout_scale(layer))
     if len(weights) > 1:
         raise CertificateError(
             "No theorem (MATH 5.4) bounds a stack of bidirectional layers: its windows multiply. Certify its layers one by one."

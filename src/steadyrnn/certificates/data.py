@@ -245,7 +245,8 @@ def measured_errors(weights: Weights, x: Tensor, states: Tensor, norm: Norm, gro
     )
     own += 4 * ROUND_OFF * norm.upper * float(weights.bias.norm() + math.sqrt(size))
     error = norm(states[:steps])  # (T, B)
-    found, rounding, window = [float(error.max()) if error.numel() else 0.0], 0.0, torch.zeros_like(states[:steps])
+    first = float(norm(states[1:]).max()) if error.numel() else 0.0  # a window of no steps gives zero, at every step
+    found, rounding, window = [above(first)], 0.0, torch.zeros_like(states[:steps])
     driven = x @ weights.weight_ih.mT + weights.bias
     for length in range(1, count):
         window = elman(weights).value(driven[length - 1 :] + window[: steps - length + 1] @ weights.weight_hh.mT, weights.theta)
