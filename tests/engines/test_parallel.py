@@ -14,11 +14,13 @@ from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm
 from steadyrnn.bounds.parallel import rounding_error, warmup_error
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.parallel import WindowRun, Windows, choose_windows, largest_norm, lengths_of
+from steadyrnn.engines.parallel import WindowRun, lengths_of
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.rounding import local_rounding, sizes_of
 from steadyrnn.engines.weights import flattened, grouped
+from steadyrnn.engines.windows import Windows, choose_windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 from steadyrnn.linalg.norms import spectral_norm_bound
 from tests.support.recurrences import Case, as_dtype, batch_sizes, make

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.memory import check_number, product_above
+from steadyrnn.bounds.memory import check_number
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import carries_transform, check_positive_int, without_autocast
-from steadyrnn.engines.parallel import Awaited, largest_norm
+from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.rounding import Sizes, sizes_of
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.arguments import check_input, check_states
@@ -26,6 +26,7 @@ from steadyrnn.layers.packed import Opened, close_sequence, open_sequence
 from .parallel_gradients import gradient_refusal
 from .parallel_report import LayerRun, ParallelReport
 from .parallel_run import Asked, Done, decay_of, run_layer
+from .parallel_stack import Doubt, carried, gain_of, not_run, share_of
 from .torch_nn import from_torch
 from .unitary_rnn import input_slack
 
@@ -170,7 +171,7 @@ class Parallel(nn.Module):
         refusal = gradient_refusal(list(proven.certificates))
         if gradient_tol is not None and refusal is not None:
             raise ConversionError(f"`gradient_tol` cannot be kept: {refusal}.")
-        self._report = ParallelReport(tol, tuple(_not_run(one) for one in proven.certificates))
+        self._report = ParallelReport(tol, tuple(not_run(one) for one in proven.certificates))
 
     @property
     def report(self) -> ParallelReport:
@@ -230,7 +231,7 @@ class Parallel(nn.Module):
         return close_sequence(output, opened, input, batched, layer.batch_first), layer._final(finals)
 
     def _run(
-        self, opened: Opened, given: State | None, dtype: torch.dtype, proven: Proven, doubt: "Doubt | None"
+        self, opened: Opened, given: State | None, dtype: torch.dtype, proven: Proven, doubt: Doubt | None
     ) -> tuple[Tensor, State]:
         """Run every layer with what is proven of it."""
         with without_autocast(opened.data.device):
@@ -258,7 +259,7 @@ class Parallel(nn.Module):
             return None
         return self.input_bound * input_slack(self.layer.input_size, self.layer.weight_ih_l0.dtype)
 
-    def _prove(self, trust: bool = True) -> "tuple[Proven, Doubt | None]":
+    def _prove(self, trust: bool = True) -> tuple[Proven, Doubt | None]:
         """Return certificates of the weights, and what will say whether these are still the weights.
 
         A change that torch has counted is seen at once. One behind its back (``.data``) shows in the numbers only, which
@@ -351,77 +352,28 @@ class Parallel(nn.Module):
         certificates: tuple[LayerCertificate, ...],
         proven: Proven,
         cold: bool,
-        doubt: "Doubt | None",
+        doubt: Doubt | None,
     ) -> tuple[Tensor, State]:
         """Run every layer in windows; return the last one's outputs (T, B, H) and all final states."""
         layer, data, finals = self.layer, opened.data, []
         records: list[LayerRun] = []
-        gains = [_gain(one) * dropout_scale(layer) for one in certificates]
+        gains = [gain_of(one) * dropout_scale(layer) for one in certificates]
         refusal = gradient_refusal(list(certificates))
         done: Done | None = None
         for place, certificate in enumerate(certificates):
             state = tuple(s[place] for s in start)
             run = layer._recurrence(data, state, layer.suffix(place, 0), opened.batch_sizes, False, layer.recompute)
             asked = Asked(
-                _share(self.tol, gains, place), self.chunk, self.gradient_tol, refusal, proven.decays[place],
+                share_of(self.tol, gains, place), self.chunk, self.gradient_tol, refusal, proven.decays[place],
                 cold and not layer.learn_initial_state, None if doubt is None else doubt.start,
             )  # fmt: skip
             done = run_layer(run, layer.engine, certificate, proven.sizes[place], asked)
             data = done.output
             finals.append(done.state)
-            records.append(_carried(done.record, records[-1] if records else None, gains[place]))
+            records.append(carried(done.record, records[-1] if records else None, gains[place]))
             if layer.dropout and place < layer.num_layers - 1:
                 data = nn.functional.dropout(data, layer.dropout, layer.training)
         self._report = ParallelReport(self.tol, tuple(records), *([] if done is None else [done.evidence]))
         if done is not None:
             done.evidence.watch(done.output, done.state)
         return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))
-
-
-class Doubt:
-    """Whether weights are still the numbers they were: compared on the device, and waited for when asked."""
-
-    def __init__(self, known: tuple[Tensor, ...], now: tuple[Tensor, ...]) -> None:
-        self.pairs = list(zip(known, now, strict=False))
-        self.alike = len(known) == len(now) and all(
-            (a.device, a.dtype, a.shape) == (b.device, b.dtype, b.shape) for a, b in self.pairs
-        )
-        self.answer: Awaited | None = None
-
-    def start(self) -> None:
-        """Begin to compare."""
-        if self.alike and self.answer is None:
-            self.answer = Awaited(~torch.stack([(a != b).any() for a, b in self.pairs]).any())
-
-    def holds(self) -> bool:
-        """Say whether they are the same."""
-        self.start()
-        return self.alike and self.answer is not None and bool(self.answer.value())
-
-
-def _gain(certificate: LayerCertificate) -> float:
-    """Return what an error of a layer's input, in the 2-norm, becomes at its output (MATH 5.4)."""
-    best = certificate.best
-    return product_above(certificate.input_gain, 1 / (1 - best.rate), 1 / best.norm.lower)
-
-
-def _share(tol: float, gains: Sequence[float], place: int) -> float:
-    """Return the truncation allowed to a layer, so that with what layers above make of it none exceeds ``tol``."""
-    worst, product = 1.0, 1.0
-    for gain in gains[place + 1 :]:
-        product = product_above(product, gain)
-        worst = max(worst, product)
-    return tol / len(gains) / worst * (1 - 2.0**-40)
-
-
-def _carried(record: LayerRun, below: LayerRun | None, gain: float) -> LayerRun:
-    """Return a record with the errors of the layer below added."""
-    if below is None:
-        return record
-    truncation = above(record.truncation + product_above(gain, below.truncation))
-    return replace(record, truncation=truncation, rounding=above(record.rounding + product_above(gain, below.rounding)))
-
-
-def _not_run(certificate: LayerCertificate) -> LayerRun:
-    best = certificate.best
-    return LayerRun(certificate.name, best.rate, best.norm.name, 0, 0, 0, 0, 0, 0.0, 0.0, "")

@@ -16,8 +16,9 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.parallel import Pass, WindowRun, Windows
+from steadyrnn.engines.parallel import Pass, WindowRun
 from steadyrnn.engines.weights import flattened, grouped, stacked
+from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 
 __all__ = ["Evidence", "Masks", "Smooth", "constants_of", "frozen", "gradient_refusal", "gradient_warmup", "is_kinked"]

@@ -16,11 +16,13 @@ from steadyrnn.bounds.parallel import required_warmup, rounding_error
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
+from steadyrnn.engines.awaited import LargestNorms, largest_norm
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.ops import is_kept
-from steadyrnn.engines.parallel import OVERHEAD, SETUP, LargestNorms, WindowRun, Windows, choose_windows, largest_norm
+from steadyrnn.engines.parallel import WindowRun
 from steadyrnn.engines.rounding import Sizes, local_rounding
 from steadyrnn.engines.select import ENGINES, select
+from steadyrnn.engines.windows import OVERHEAD, SETUP, Windows, choose_windows
 from steadyrnn.errors import NotFiniteError
 
 from .parallel_gradients import Evidence, Masks, Smooth, constants_of, frozen, gradient_warmup, is_kinked

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,108 +16,12 @@ from steadyrnn.cells.base import State
 from steadyrnn.checks import check_finite
 from steadyrnn.errors import ArgumentError
 
+from .awaited import Awaited, largest_norm
 from .base import Recurrence
 from .select import ENGINES, Choice, select
+from .windows import Windows
 
-__all__ = [
-    "OVERHEAD",
-    "SETUP",
-    "Awaited",
-    "LargestNorms",
-    "Pass",
-    "WindowRun",
-    "Windows",
-    "choose_windows",
-    "largest_norm",
-    "lengths_of",
-]
-
-OVERHEAD = {"cpu": 2**18, "cuda": 3 * 2**19}
-"""What a step costs however few rows it has, in floating-point operations of its products."""
-SETUP = {"cpu": 64, "cuda": 4096}
-"""What windows cost however many steps they have, in steps of few rows."""
-
-
-class Windows(NamedTuple):
-    """Where windows lie: window j covers times jC to jC + k + C - 1, and its first k outputs matter in window 0 only."""
-
-    warmup: int  # k
-    chunk: int  # C
-    number: int  # J
-
-    def depth(self, sweeps: int) -> int:
-        """Return how many steps run one after another."""
-        return self.warmup + self.chunk * (1 + sweeps)
-
-
-@lru_cache(1024)  # asked again on every call of a layer
-def choose_windows(
-    steps: int,
-    rows: int,
-    warmup: int,
-    row_cost: float,
-    chunk: int | None = None,
-    gamble: bool = True,
-    setup: int = 0,
-    likely: int | None = None,
-    lanes: int = 1,
-) -> Windows:
-    r"""Choose windows by a model of their cost.
-
-    A step with r rows costs :math:`1 + c r`, in units of what it costs with none. Windows of C steps behind k of warm-up
-    then cost :math:`(C + k)(1 + c B T / C)`, which is least for :math:`C = \sqrt{c k B T}`. C is kept at k or more, so that
-    work and memory at most double. A warm-up that is sure to be enough is seldom needed: a shorter one that is likely to be
-    is taken instead, and where none is known a quarter of the sure one, if that is longer than a quarter of C; sweeps
-    repair what it lacks, if anything. Where the sequential run costs no more than windows would, a sweep included if one
-    may be needed, there is one window. The number of windows
-    and the warm-up are moved a little, so that the last window is a whole one.
-
-    Args:
-        steps: T.
-        rows: B.
-        warmup: The warm-up that is sure to be enough.
-        row_cost: c.
-        chunk: C, if it is not to be chosen.
-        gamble: Whether a shorter warm-up may be tried.
-        setup: What windows cost beside their steps.
-        likely: A warm-up that will probably be enough, if one is known.
-        lanes: How many rows the device runs at the price of one; their number is made a multiple of it, or a bit less.
-
-    Example:
-        >>> choose_windows(100_000, 1, warmup=155, row_cost=0.1)
-        Windows(warmup=160, chunk=1248, number=80)
-        >>> choose_windows(100, 1, warmup=155, row_cost=0.1)
-        Windows(warmup=0, chunk=100, number=1)
-    """
-    work, sweeps = row_cost * rows, 0
-    best = _best_chunk(steps, warmup, work) if chunk is None else chunk
-    if gamble and (likely is None or likely >= warmup) and 4 * warmup > best:
-        likely = -(-warmup // 4)
-    if gamble and likely is not None and likely < warmup:
-        warmup, sweeps = likely, 1
-        best = _best_chunk(steps, warmup, work) if chunk is None else chunk
-    sequential = Windows(0, steps, 1)
-    if warmup + best >= steps or rows == 0:
-        return sequential
-    number = -(-(steps - warmup) // best)
-    if chunk is not None:
-        return Windows(warmup, best, number)
-    full = number * rows // lanes * lanes // rows  # 0 where not even one round of lanes is filled
-    chosen = _whole_windows(steps, warmup, full or number, lanes if full else 1)
-    costs = setup + chosen.depth(sweeps) * (1 + work * chosen.number)
-    return chosen if costs < steps * (1 + work) else sequential
-
-
-def _best_chunk(steps: int, warmup: int, work: float) -> int:
-    return max(math.isqrt(math.ceil(work * warmup * steps)), warmup, 1)
-
-
-def _whole_windows(steps: int, warmup: int, number: int, lanes: int) -> Windows:
-    """Return about ``number`` windows without a rest behind the last one, which the warm-up takes."""
-    spread = min(number // 8, 32)
-    near = range(max(2, number - spread), number + (spread if lanes == 1 else 0) + 1)
-    best = min(near, key=lambda count: (max((steps - warmup) % count - warmup // 4, 0), abs(count - number)))
-    return Windows(warmup + (steps - warmup) % best, (steps - warmup) // best, best)
+__all__ = ["Pass", "WindowRun", "lengths_of"]
 
 
 def lengths_of(recurrence: Recurrence) -> Tensor | None:
@@ -375,29 +278,6 @@ class WindowRun:
         return tuple(s.unflatten(0, (number, self.rows))[last, row] for s in self.latest.end)
 
 
-class Awaited:
-    """A tensor on its way to the CPU, while the device goes on.
-
-    Example:
-        >>> Awaited(torch.ones(1)).value()
-        tensor([1.])
-    """
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.there, self.arrived = tensor, None
-        if tensor.device.type == "cuda":
-            self.there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            self.there.copy_(tensor, non_blocking=True)
-            self.arrived = torch.cuda.Event()
-            self.arrived.record(torch.cuda.current_stream(tensor.device))
-
-    def value(self) -> Tensor:
-        """Return the tensor on the CPU, once it is there."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return self.there.cpu()
-
-
 class Joined(Function):
     """Outputs of window 0's warm-up (k, B, H) and of all windows (C, J, B, H) as one sequence, each number copied once."""
 
@@ -421,44 +301,6 @@ class Joined(Function):
         k, chunk, number = ctx.layout
         rest = pad(grad[k:], (0, 0, 0, 0, 0, k + chunk * number - grad.shape[0]))
         return grad[:k], rest.unflatten(0, (number, chunk)).transpose(0, 1), None
-
-
-def largest_norm(vectors: Tensor) -> float:
-    """Return a number that is not below the 2-norm of any of ``vectors``, shape (..., N); NaN where there is one.
-
-    Example:
-        >>> round(largest_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]])), 4)
-        5.0
-    """
-    return LargestNorms(vectors).value()[0]
-
-
-class LargestNorms:
-    """:func:`largest_norm` of each of some tensors, on its way from the device until it is asked for.
-
-    Example:
-        >>> [round(norm, 4) for norm in LargestNorms(torch.tensor([[3.0, 4.0]]), torch.zeros(0, 2)).value()]
-        [5.0, 0.0]
-    """
-
-    @torch.no_grad()
-    def __init__(self, *tensors: Tensor) -> None:
-        norms = [torch.linalg.vector_norm(t, dim=-1).max() if t.numel() else t.new_zeros(()) for t in tensors]
-        self.tensors, self.norms = tensors, Awaited(torch.stack(norms))
-
-    def value(self) -> list[float]:
-        """Return the numbers, once they are there."""
-        return [_safe(t, largest) for t, largest in zip(self.tensors, self.norms.value().tolist(), strict=True)]
-
-
-def _safe(vectors: Tensor, largest: float) -> float:
-    """Return a computed largest norm with what rounding may have taken from it."""
-    size, info = vectors.shape[-1], torch.finfo(vectors.dtype)
-    if vectors.numel() == 0:
-        return 0.0
-    if math.isinf(largest):  # a square may overflow where the number does not
-        return above(math.sqrt(size) * max(abs(float(edge)) for edge in torch.aminmax(vectors.detach())))
-    return above(largest * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny))
 
 
 def _vector(state: State) -> Tensor:
