@@ -102,7 +102,7 @@ def plain(scale: float) -> Case:
     rnn = torch.nn.RNN(INPUTS, UNITS, dtype=torch.float64)
     with torch.no_grad():
         dict(rnn.named_parameters())["weight_hh_l0"].mul_(scale)
-    return measure("torch.nn.RNN" if scale == 1 else f"the same, recurrent weight times {scale}", rnn)
+    return measure("torch.nn.RNN" if scale == 1 else f"the same, weight times {scale}", rnn)
 
 
 @torch.no_grad()
