@@ -6,7 +6,7 @@ The task: from a noisy series, the average of its values, recent ones counted mo
 import os
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import steadyrnn as sr
 
@@ -27,7 +27,7 @@ def series(rows: int, seed: int, length: int = LENGTH) -> tuple[Tensor, Tensor]:
     return x, torch.stack(target)
 
 
-def train(rnn: nn.Module) -> tuple[sr.SequenceModel, float]:
+def train(rnn: sr.RNN | sr.LSTM) -> tuple[sr.SequenceModel, float]:
     """Return a model around ``rnn`` after training, and its last loss; the set of each weight is kept after every step."""
     torch.manual_seed(0)
     model = sr.SequenceModel(rnn, 1, readout="each")

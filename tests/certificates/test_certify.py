@@ -317,6 +317,31 @@ def test_a_stored_certificate_that_was_changed_is_refused(change: dict[str, Any]
         recheck(certify(module, input_bound=BOUND).to_dict() | change, module)
 
 
+def test_a_claim_that_was_added_doubled_or_reworded_is_refused() -> None:
+    module = build("ball")
+    for change in ({"name": "l0: contraction, magic"}, {"value": 1e-9}, {"theorem": "X"}):
+        stored = certify(module, input_bound=BOUND).to_dict()
+        altered = {**stored["claims"][0], **change}
+        stored["claims"] = [altered, *stored["claims"][1:]] if "theorem" in change else [*stored["claims"], altered]
+        with pytest.raises(CertificateError, match=r"proven|lacks"):
+            recheck(stored, module)
+
+
+def test_a_fast_certificate_can_be_checked_again() -> None:
+    module = build("ball")
+    assert recheck(certify(module, input_bound=BOUND, effort="fast").to_dict(), module).stable
+
+
+def test_a_bound_below_the_embedding_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="embedding"):
+        certify(sr.SequenceModel(sr.GRU(4, 6), 3, vocab_size=5), input_bound=1e-3)
+
+
+@pytest.mark.parametrize("bound", [torch.tensor(1.0), 1])
+def test_a_bound_may_come_as_a_tensor_or_an_integer(bound: Any) -> None:
+    assert certify(build("ball"), input_bound=bound).input_bound == 1.0
+
+
 @pytest.mark.parametrize("stored", [{}, {"format": "other"}, [], None])
 def test_what_is_no_certificate_is_refused(stored: Any) -> None:
     with pytest.raises(CertificateError, match="no certificate"):

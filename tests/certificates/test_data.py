@@ -10,7 +10,7 @@ import steadyrnn as sr
 from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.certificates.certify import certify, recheck
 from steadyrnn.certificates.slopes import steepest_near
-from steadyrnn.errors import ArgumentTypeError, CertificateError, NotFiniteError, ShapeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError, ShapeError
 
 ACTIVATIONS = {a.name: a for a in (Tanh(), ReLU(), LeakyReLU(0.2), Sigmoid(), Absolute(), Identity())}
 
@@ -128,3 +128,22 @@ def test_no_steps_need_no_memory() -> None:
 def test_a_stack_is_refused() -> None:
     with pytest.raises(CertificateError, match="one layer"):
         certify(nn.RNN(3, 4, num_layers=2), inputs=torch.zeros(2, 1, 3))
+
+
+def test_inputs_beyond_the_bound_are_refused() -> None:
+    rnn, x = driven(100.0, nonlinearity="identity", transition=sr.SpectralBall(0.9))
+    with pytest.raises(ArgumentError, match="input_bound"):
+        certify(rnn, 1e-3, inputs=x)
+
+
+def test_an_expanding_network_has_no_known_trajectory() -> None:
+    torch.manual_seed(0)
+    rnn = sr.RNN(2, 32, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        rnn.weight_hh_l0.copy_(2.5 * torch.randn(32, 32, dtype=torch.float64) / 32**0.5)
+    with pytest.raises(CertificateError, match="expands"):
+        certify(rnn, inputs=0.1 * torch.randn(1000, 1, 2, dtype=torch.float64))
+
+
+def test_no_rows_need_no_memory() -> None:
+    assert certify(nn.RNN(3, 4), inputs=torch.zeros(5, 0, 3)).truncation_error(2) == 0

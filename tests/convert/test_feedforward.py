@@ -444,3 +444,13 @@ def test_states_without_a_bound_on_the_input_are_refused() -> None:
 def test_a_bad_argument_of_the_suggestion_is_named(kwargs: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         suggest_bptt(LAYERS["tanh"](), **{"eps": 1e-2, "input_bound": 1.0, **kwargs})
+
+
+def test_no_steps_of_a_torch_layer_give_no_outputs() -> None:
+    net = sr.to_feedforward(torch.nn.RNN(2, 3), 1e-2, 1.0)
+    assert net(torch.zeros(0, 4, 2)).shape == (0, 4, 3)
+
+
+def test_a_wrong_width_is_refused_by_name() -> None:
+    with pytest.raises(ShapeError, match="features"):
+        sr.to_feedforward(torch.nn.RNN(2, 3), 1e-2, 1.0)(torch.zeros(4, 1, 5))

@@ -347,3 +347,9 @@ def test_the_promise_holds_on_a_gpu(kind: str, dtype: torch.dtype, ragged: bool)
     lengths = torch.tensor([700, 0, 350]) if ragged else None
     assert error(fast, unit_inputs(700, 3, 5, dtype=dtype).cuda(), lengths=lengths) <= promised(fast)
     assert fast.report.windows > 1
+
+
+def test_rounding_of_saturating_states_is_finite_in_few_digits_too() -> None:
+    fast = sr.to_parallel(sr.RNN(3, 8, transition=sr.SpectralBall(0.9), dtype=torch.bfloat16), 1e-6, chunk=50)
+    fast(torch.randn(700, 2, 3, dtype=torch.bfloat16))
+    assert fast.report.rounding <= 2.001 * 8**0.5

@@ -15,7 +15,7 @@ from steadyrnn.linalg.norms import spectral_norm_bound
 from steadyrnn.models.sequence import SequenceModel
 
 from .bidirectional import BidirectionalCertificate
-from .certificate import Certificate
+from .certificate import Certificate, Claim
 from .data import DataCertificate, certify_on
 from .layer import certify_layer, dropout_scale, read_layers
 from .reading import Weights, is_recurrent, read_weights
@@ -65,23 +65,31 @@ def certify(
         raise ArgumentError(f"`effort` must be 'auto' or 'fast', but is {effort!r}.")
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
-    check_bound(input_bound)
+    input_bound = check_bound(input_bound)
     if isinstance(module, SequenceModel):
         return certify_model(module, input_bound, inputs, effort)
     layer = module if is_recurrent(module) else only_layer(module)
     if inputs is not None:
-        return certify_on(plain(layer, input_bound, effort), layer, inputs)
+        return certify_on(plain(layer, covering(input_bound), effort), layer, inputs)
     return plain(layer, input_bound, effort)
 
 
-def check_bound(input_bound: float | None) -> None:
-    """Refuse a bound that is no number from 0 on."""
+def covering(input_bound: float | None) -> float | None:
+    """Return a bound that covers vectors scaled to the user's and rounded, for inputs that will be held against it."""
+    return None if input_bound is None else input_bound * (1 + 1e-6)
+
+
+def check_bound(input_bound: Any) -> float | None:
+    """Return a bound (a number, or what holds one, as numpy's or a tensor of one entry) if it is from 0 on."""
     if input_bound is None:
-        return
-    if isinstance(input_bound, bool) or not isinstance(input_bound, int | float):
+        return None
+    one = not isinstance(input_bound, Tensor) or input_bound.numel() == 1
+    if isinstance(input_bound, bool | str) or not hasattr(input_bound, "__float__") or not one:
         raise ArgumentTypeError(f"`input_bound` must be a number or None, but is of type {type(input_bound).__name__}.")
-    if not (input_bound >= 0 and math.isfinite(input_bound)):
-        raise ArgumentError(f"`input_bound` must be finite and not negative, but is {input_bound}.")
+    bound = float(input_bound)
+    if not (bound >= 0 and math.isfinite(bound)):
+        raise ArgumentError(f"`input_bound` must be finite and not negative, but is {bound}.")
+    return bound
 
 
 def only_layer(module: nn.Module) -> nn.Module:
@@ -102,10 +110,13 @@ def certify_model(model: SequenceModel, input_bound: float | None, inputs: Tenso
         table = check_finite("embedding", model.embedding.weight.detach()).double()
         rate = model.dropout_embedding.p if model.training else 0.0
         longest = float(torch.linalg.vector_norm(table, dim=1).max()) * (1 + 1e-12) / (1 - rate if rate < 1 else 1.0)
-        input_bound = longest if input_bound is None else min(input_bound, longest)
+        if input_bound is not None and input_bound < longest:
+            raise ArgumentError(f"`input_bound` is {input_bound:g}, but the embedding holds a vector of norm {longest:.6g}.")
+        input_bound = longest
         inputs = None if inputs is None else model.embedding(inputs)
     gain = spectral_norm_bound(model.readout.weight.detach())
-    found = replace(plain(model.rnn, input_bound, effort), module=type(model).__name__, readout_gain=gain)
+    bound = input_bound if inputs is None else covering(input_bound)
+    found = replace(plain(model.rnn, bound, effort), module=type(model).__name__, readout_gain=gain)
     return found if inputs is None else certify_on(found, model.rnn, inputs)
 
 
@@ -154,18 +165,22 @@ def recheck(stored: dict[str, Any], module: nn.Module) -> AnyCertificate:
         raise CertificateError("`stored` is no certificate of this format (steadyrnn certificate 1).")
     if stored.get("valid_for") != "every admissible input":
         raise CertificateError("A data-dependent certificate can be checked only with its inputs: certify again.")
-    fresh = certify(module, stored.get("input_bound"))
+    fast = not any("diagonal" in str(claim.get("name")) for claim in stored.get("claims", []))
+    fresh = certify(module, stored.get("input_bound"), effort="fast" if fast else "auto")
     if fresh.digest != stored.get("digest"):
         raise CertificateError("The weights are not those the certificate was made for: their checksums differ.")
-    claimed = {str(claim.get("name")): claim.get("value") for claim in stored.get("claims", [])}
-    claimed["contraction"] = stored.get("contraction")
-    for name, proven in [*((claim.name, claim.value) for claim in fresh.claims), ("contraction", fresh.contraction)]:
+    told = {str(claim.get("name")): claim for claim in stored.get("claims", [])}
+    if len(told) != len(stored.get("claims", [])) or told.keys() != {claim.name for claim in fresh.claims}:
+        raise CertificateError("The certificate lacks a claim that is proven now, or holds another one, or one twice.")
+    for claim in (*fresh.claims, Claim("contraction", fresh.contraction, "", (), "")):
+        given = told.get(claim.name, {"value": stored.get("contraction")})
         try:
-            told = float(claimed[name])
+            value = float(given["value"])
         except (KeyError, TypeError, ValueError) as error:
-            raise CertificateError(f"The certificate lacks the claim {name!r}, or it is no number.") from error
-        if not proven <= told * (1 + 1e-6):
-            raise CertificateError(f"The claim {name!r} of {told:.6g} is not proven: now {proven:.6g}.")
-    if (stored.get("stable"), stored.get("regime")) != (fresh.stable, fresh.regime):
+            raise CertificateError(f"The claim {claim.name!r} is no number, so it is not proven.") from error
+        words = claim.to_dict() | {"value": None} == {**given, "value": None} or claim.name not in told
+        if not claim.value <= value * (1 + 1e-6) or not words:
+            raise CertificateError(f"The claim {claim.name!r} of {value:.6g} is not proven: now {claim.value:.6g}.")
+    if (stored.get("module"), stored.get("stable"), stored.get("regime")) != (fresh.module, fresh.stable, fresh.regime):
         raise CertificateError("What the certificate says of stability or of the regime is not what is proven now.")
     return fresh

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,6 +91,11 @@ class DataCertificate:
         return self.general.input_bound
 
     @property
+    def module(self) -> str:
+        """The module's class."""
+        return self.general.module
+
+    @property
     def digest(self) -> str:
         """The checksum of the weights."""
         return self.general.digest
@@ -106,8 +112,9 @@ class DataCertificate:
         if k >= self.steps:
             return 0.0
         last = len(self.errors) - 1
-        here = float(self.errors[min(k, last)]) * (1.0 if k <= last else max(1.0, self.rate) ** (k - last))
-        return min(here, self.general.truncation_error(k))
+        if k > last:  # not followed so far
+            return self.general.truncation_error(k)
+        return min(float(self.errors[k]), self.general.truncation_error(k))
 
     def horizon(self, eps: float) -> int:
         """Return the smallest proven k from which on the truncation error is at most ``eps`` on these inputs."""
@@ -162,9 +169,15 @@ def certify_on(general: object, module: nn.Module, inputs: Tensor) -> Certificat
         raise CertificateError("`inputs` is for one layer in one direction; certify the layers of a stack one by one.")
     layer = general.layers[0]
     x = arranged(inputs, module, layer.weights)
+    longest = float(torch.linalg.vector_norm(x, dim=-1).max()) if x.numel() else 0.0
+    if general.input_bound is not None and longest > above(general.input_bound):  # the norm itself is rounded
+        raise ArgumentError(
+            f"`inputs` must have vectors of 2-norm up to `input_bound`, {general.input_bound:g}, but the longest has "
+            f"{longest:.9g}."
+        )
     label = f"these inputs only ({x.shape[1]} rows of {x.shape[0]} steps)"
     if not isinstance(layer.weights.cell, RNNStep):
-        most = above(float(torch.linalg.vector_norm(x, dim=-1).max())) if x.numel() else 0.0
+        most = above(longest)
         entry = float(x.abs().max()) if x.numel() else 0.0
         own = certify_layer(layer.weights, most, entry, "auto")
         return replace(general, layers=(own,), input_bound=most, valid_for=label)
@@ -205,57 +218,93 @@ def along(general: Certificate, layer: LayerCertificate, x: Tensor, label: str) 
     :math:`\operatorname{diag}(s_t) W`, with slopes bounded around the trajectory, the closer the smaller the distance.
     """
     weights, (states, before) = layer.weights, trajectory(layer.weights, x)
+    if not before.numel():
+        nothing = torch.zeros(x.shape[0] + 1, dtype=torch.float64)
+        return DataCertificate(general, label, x.shape[0], 0.0, nothing, nothing + 1, nothing + 1, 0.0, "2-norm")
     norms = [tier.contraction.norm for tier in layer.tiers]
     norm = [n for n in norms if not isinstance(n, Ellipsoid) or n.matrix.dim() == 1][-1]  # slopes commute with a diagonal
     scaling = norm.matrix if isinstance(norm, Ellipsoid) else torch.ones(weights.size, dtype=torch.float64)
-    slack = above(weights.slack * norm.condition)
+    own, slack = own_rounding(weights, x, states, norm), above(weights.slack * norm.condition)
 
     def rates_at(error: float) -> Tensor:
         return step_rates(weights, scaling, before, error) + slack
 
-    anywhere = float(rates_at(math.inf).max()) if before.numel() else 0.0
-    errors, left = measured_errors(weights, x, states, norm, anywhere)
-    largest = float(left.max()) if left.numel() else 0.0
-    levels = [math.inf, *(above(largest * FACTOR**level) for level in range(LEVELS)), 0.0]
+    drift = trajectory_error(rates_at, own, above(1e-6 * max(1.0, float(norm(states).max()))))
+    errors, left = measured_errors(weights, x, states, norm, (float(rates_at(math.inf).max()), own, drift))
+    levels = [math.inf, *(above(float(left.max()) * FACTOR**level + drift) for level in range(LEVELS)), drift]
     rates = torch.stack([rates_at(level) for level in levels])  # (levels, T, B)
     errors = torch.cat([errors, window_errors(left, rates, levels, len(errors))])
-    reached = above(float(torch.linalg.vector_norm(states, dim=-1).max()) * (1 + 1e-9)) if states.numel() else 0.0
-    gains, floors = jacobian_bounds(weights, before, rates[-1], norm)
-    rate = float(rates[-1].max()) if rates[-1].numel() else 0.0
+    reached = above(float(torch.linalg.vector_norm(states, dim=-1).max()) * (1 + 1e-12) + drift / norm.lower)
+    gains, floors = jacobian_bounds(weights, before, rates[-1], norm, drift * row_norms(weights, scaling))
+    rate = float(rates[-1].max())
     return DataCertificate(general, label, x.shape[0], rate, errors * above(1 / norm.lower), gains, floors, reached, norm.name)
 
 
-def measured_errors(weights: Weights, x: Tensor, states: Tensor, norm: Norm, growth: float) -> tuple[Tensor, Tensor]:
+def own_rounding(weights: Weights, x: Tensor, states: Tensor, norm: Norm) -> float:
+    """Return a bound on the rounding of one step in float64, in the norm."""
+    size, width = weights.size, x.shape[2]
+    largest = float(torch.linalg.vector_norm(states, dim=-1).max()) + float(torch.linalg.vector_norm(x, dim=-1).max())
+    weight = float(weights.weight_hh.norm() + weights.weight_ih.norm()) + 1
+    return 4 * ROUND_OFF * norm.upper * ((size + width + 4) * largest * weight + float(weights.bias.norm()) + math.sqrt(size))
+
+
+def trajectory_error(rates_at: Callable[[float], Tensor], own: float, most: float) -> float:
+    """Return a bound on how far the computed trajectory is from the exact one.
+
+    As long as it is below ``most``, each step multiplies it by that step's rate for errors of this size, and adds its own.
+
+    Raises:
+        CertificateError: It grows beyond: the network expands, and nothing is known of the exact trajectory.
+    """
+    error = torch.zeros(rates_at(most).shape[1], dtype=torch.float64)
+    worst = 0.0
+    for rate in rates_at(most):
+        error = (rate * error + own) * (1 + 1e-12)
+        worst = max(worst, float(error.max()))
+    if not worst <= most:
+        raise CertificateError(
+            "The network expands on these inputs so much that rounding may have taken its computed trajectory far from the "
+            "exact one: nothing is proven of it. Certify it without `inputs`, or on a shorter piece."
+        )
+    return above(worst)
+
+
+def measured_errors(
+    weights: Weights, x: Tensor, states: Tensor, norm: Norm, noise: tuple[float, float, float]
+) -> tuple[Tensor, Tensor]:
     """Run a window from zero at every time, together, and measure how far it is from the trajectory.
+
+    Args:
+        weights: The layer's.
+        x: Inputs (T, B, D).
+        states: Of the trajectory, (T + 1, B, H).
+        norm: What to measure in.
+        noise: By what an error grows in a step at most, a step's own rounding, and the trajectory's.
 
     Returns:
         The largest distance by the length of the window, from 0 on, and that of each window after the last of these
-        steps, shape (windows, B). Both with what rounding may have added: each step's own, times ``growth`` a step.
+        steps, shape (windows, B). Both with what rounding may have added.
     """
-    (steps, rows, width), size = x.shape, weights.size
+    (steps, rows, width), size, (growth, own, drift) = x.shape, weights.size, noise
     count = max(1, min(steps, 256, int(WORK / max(1, 2 * steps * rows * size * (size + width)))))
-    largest = float(states.abs().max()) + float(x.abs().max()) if x.numel() else 0.0
-    own = (
-        4
-        * (size + width + 4)
-        * ROUND_OFF
-        * norm.upper
-        * largest
-        * float(weights.weight_hh.norm() + weights.weight_ih.norm() + 1)
-    )
-    own += 4 * ROUND_OFF * norm.upper * float(weights.bias.norm() + math.sqrt(size))
-    error = norm(states[:steps])  # (T, B)
-    first = float(norm(states[1:]).max()) if error.numel() else 0.0  # a window of no steps gives zero, at every step
+    error = norm(states[:steps]) + drift  # (T, B)
+    first = float(norm(states[1:]).max()) + drift  # a window of no steps gives zero, at every step
     found, rounding, window = [above(first)], 0.0, torch.zeros_like(states[:steps])
     driven = x @ weights.weight_ih.mT + weights.bias
     for length in range(1, count):
         window = elman(weights).value(driven[length - 1 :] + window[: steps - length + 1] @ weights.weight_hh.mT, weights.theta)
-        rounding = above(growth * rounding + 2 * own)
-        error = norm(states[length : steps + 1] - window) + rounding
+        rounding = above(growth * rounding + own)
+        error = norm(states[length : steps + 1] - window) + (rounding + drift)
         found.append(above(float(error.max())))
         if found[-1] < 1e-6 * found[0]:
             break
     return torch.tensor(found, dtype=torch.float64), error
+
+
+def row_norms(weights: Weights, scaling: Tensor) -> Tensor:
+    """Return by how much each pre-activation moves at most for states 1 apart in the norm, (H,)."""
+    norms: Tensor = torch.linalg.vector_norm(weights.weight_hh / scaling, dim=1)
+    return norms * (1 + 1e-12)
 
 
 def step_rates(weights: Weights, scaling: Tensor, before: Tensor, error: float) -> Tensor:
@@ -265,9 +314,9 @@ def step_rates(weights: Weights, scaling: Tensor, before: Tensor, error: float) 
     times the norm of its row.
     """
     matrix = scaling.unsqueeze(1) * weights.weight_hh / scaling
-    rows = torch.linalg.vector_norm(weights.weight_hh / scaling, dim=1) * (1 + 1e-12)
+    rows = row_norms(weights, scaling)
     reach = torch.where(rows > 0, rows * error, 0.0)
-    slopes = steepest_near(elman(weights), before, reach + 1e-9 * before.abs())  # (T, B, H)
+    slopes = steepest_near(elman(weights), before, reach)  # (T, B, H)
     flat = slopes.reshape(-1, weights.size)
     group = -(-len(flat) // MOST)
     padded = torch.cat([flat, flat.new_zeros(-len(flat) % group if group else 0, weights.size)])
@@ -296,30 +345,47 @@ def window_errors(error: Tensor, rates: Tensor, levels: list[float], begin: int)
     return torch.tensor(found, dtype=torch.float64)
 
 
-def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm, reach: Tensor) -> tuple[Tensor, Tensor]:
     """Return bounds on the Jacobian's spectral norm by lag.
 
-    The Jacobians themselves are multiplied for as many lags as the work allows; beyond, norms are. The lower bound is
-    the product of geometric means of slopes (MATH 3.3).
+    The Jacobians themselves are multiplied for as many lags as the work allows, with what their slopes may be off by;
+    beyond, norms are. The lower bound is the product of geometric means of slopes (MATH 3.3).
+
+    Args:
+        weights: The layer's.
+        before: Pre-activations met, (T, B, H).
+        rates: Bounds on each step's rate on the exact trajectory, (T, B).
+        norm: Of the rates.
+        reach: How far each pre-activation may be from the exact one, (H,).
     """
     activation, size, steps = elman(weights), weights.size, before.shape[0]
     met = activation.derivative(activation.value(before) if activation.from_output else before)  # (T, B, H)
+    off = doubt_of(activation, before, reach)
     determinant = torch.linalg.slogdet(weights.weight_hh).logabsdet / size
-    floor = below(1.0, 64 * size**2) * (determinant + met.abs().log().mean(-1)).exp() if weights.slack == 0 else 0 * rates
+    sure = (met.abs() - off).clamp(min=0)
+    floor = below(1.0, 64 * size**2) * (determinant + sure.log().mean(-1)).exp() if weights.slack == 0 else 0 * rates
     exact = min(steps, 64, int(WORK / max(1, 3 * met.numel() * size**2))) if weights.slack == 0 else 0
-    high, low, jacobian = torch.ones_like(rates), torch.ones_like(rates), torch.eye(size, dtype=torch.float64)
-    gains, floors = [1.0], [1.0]
+    blurred = rates + off.amax(-1) * float(weights.weight_hh.norm()) * norm.condition + 8 * size**1.5 * ROUND_OFF * rates
+    high, blur, low = torch.ones_like(rates), torch.ones_like(rates), torch.ones_like(rates)
+    jacobian, gains, floors = torch.eye(size, dtype=torch.float64), [1.0], [1.0]
     for lag in range(1, min(steps, LONGEST) + 1):
-        high = high[: steps - lag + 1] * rates[lag - 1 :]
-        low = low[: steps - lag + 1] * floor[lag - 1 :]
-        gains.append(above(norm.condition * float(high.max()), 16 + lag) if high.numel() else 0.0)
-        floors.append(below(float(low.min()), 16 + lag) if low.numel() else 0.0)
-        if lag <= exact and high.numel():
-            kept = jacobian[: steps - lag + 1] if lag > 1 else jacobian
-            jacobian = met[lag - 1 :].unsqueeze(-1) * (weights.weight_hh @ kept)
-            size_of = torch.linalg.matrix_norm(jacobian, ord=2) + 8 * lag * size**1.5 * ROUND_OFF * norm.condition * high
+        left = slice(steps - lag + 1)
+        high, blur, low = high[left] * rates[lag - 1 :], blur[left] * blurred[lag - 1 :], low[left] * floor[lag - 1 :]
+        gains.append(above(norm.condition * float(high.max()), 16 + lag))
+        floors.append(below(float(low.min()), 16 + lag))
+        if lag <= exact:
+            jacobian = met[lag - 1 :].unsqueeze(-1) * (weights.weight_hh @ (jacobian[left] if lag > 1 else jacobian))
+            size_of = torch.linalg.matrix_norm(jacobian, ord=2) + norm.condition * (blur - high)
             gains[-1] = min(gains[-1], above(float(size_of.max()) * (1 + 1e-10)))
     return torch.tensor(gains, dtype=torch.float64), torch.tensor(floors, dtype=torch.float64)
+
+
+def doubt_of(activation: Activation, before: Tensor, reach: Tensor) -> Tensor:
+    """Return how far a slope may be from the one at a pre-activation that may be off by ``reach``; as ``before``."""
+    if math.isfinite(activation.smoothness):
+        return (activation.smoothness * reach + 4 * ROUND_OFF).expand_as(before)
+    low, high = activation.slopes
+    return torch.where(before.abs() <= reach, high - low, 4 * ROUND_OFF)
 
 
 def elman(weights: Weights) -> Activation:

@@ -125,7 +125,11 @@ class WindowNetwork(nn.Module):
         """
         _refuse_dropout(self.rnn, ArgumentError)
         data, batched = _as_batch(input, self.rnn)
+        if data.shape[-1] != self.rnn.input_size:
+            raise ShapeError(f"`input` must have {self.rnn.input_size} features, but has {data.shape[-1]}.")
         _check_norms(data, self.input_bound, _covered(self.rnn, self.input_bound))
+        if data.shape[0] == 0:
+            return input.new_zeros(*input.shape[:-1], self.rnn.hidden_size)
         _ = self.report  # the proof must be of the weights used below
         outputs = [self._exact(data[: self.window])]
         rows = self.block or _windows_at_once(self.rnn, self.window, data.shape[1])

@@ -216,7 +216,8 @@ def rounding_of(
     if isinstance(best.norm, MaxNorm):
         cell = product_above(bounds.radius, float(best.norm.weights.max()))
     local = local_rounding(run, sizes, hidden, bounds.inputs, cell)
-    return product_above(rounding_error(best.rate, product_above(best.norm.upper, local)), 1 / best.norm.lower), local
+    total = product_above(rounding_error(best.rate, product_above(best.norm.upper, local)), 1 / best.norm.lower)
+    return min(total, above(2 * bounds.flat)) if bounds.flat else total, local  # two values of tanh are not farther apart
 
 
 def evidence_of(parallel: WindowRun, certificate: LayerCertificate, sizes: Sizes, bounds: Bounds, asked: Asked) -> Evidence:
