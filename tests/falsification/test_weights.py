@@ -17,7 +17,7 @@ from steadyrnn.bounds.perturbation import (
     output_perturbation,
 )
 from tests.falsification.adversary import ROUNDING, Attack, Free, Point, ball, reached, spectral
-from tests.falsification.networks import length, product, run
+from tests.falsification.networks import length, product, run, spectral_norm
 
 INPUT, ENTER, LEAVE, SIZE = 0.7, 1.2, 0.9, 2
 CONTRACTING = WeightNorms((0.6, 1.2), (ENTER, 2 * ENTER), (LEAVE, 2 * LEAVE), size=4)
@@ -84,8 +84,9 @@ def contracting(norm: float, change: float, shift: float, within: bool) -> Attac
 
     def ratio(at: Point) -> Tensor:
         other = at["weight"] + at["change"]
-        if within:  # a projection moves no point further from one of the ball
-            other = spectral(norm, SIZE, SIZE).project(other)
+        if within:  # clipped, it may be further away than it was: between both points is where neither happens
+            moved = spectral(norm, SIZE, SIZE).project(other) - at["weight"]
+            other = at["weight"] + moved * (change / spectral_norm(moved).clamp(min=1e-12)).clamp(max=1.0).view(-1, 1, 1)
         here, there = states(at, at["weight"], at["enter"]), states(at, other, at["enter"] + at["shift"])
         return length((there - here)[:, -1]) / promised
 
@@ -143,7 +144,7 @@ TIGHT: dict[str, Callable[[], Attack]] = {
     "prior of a contraction": functools.partial(divergence, None, "kl"),
 }
 GAPS = {
-    "contraction, kept in its ball": 0.911,
+    "contraction, kept in its ball": 0.918,
     "moved states, growing": 0.147,
     "moved states, norm 1": 0.24,
     "moved states, shrinking": 0.0851,
