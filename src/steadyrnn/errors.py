@@ -4,15 +4,19 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "CertificateError",
+    "CheckpointError",
     "ConstraintError",
     "ConversionError",
+    "DataError",
     "DeviceError",
     "DtypeError",
     "EngineError",
     "NotFiniteError",
     "NotInvertibleError",
+    "RunError",
     "ShapeError",
     "SteadyError",
+    "TrainingError",
 ]
 
 
@@ -62,3 +66,19 @@ class EngineError(SteadyError, RuntimeError):
 
 class ConversionError(SteadyError, ValueError):
     """A module has no equivalent of the form asked for."""
+
+
+class DataError(SteadyError, ValueError):
+    """A data file is missing, damaged or not what its name says."""
+
+
+class RunError(SteadyError, RuntimeError):
+    """A run folder cannot be used: held by another process, not a run, or of another configuration."""
+
+
+class CheckpointError(SteadyError, RuntimeError):
+    """A checkpoint is missing, damaged or does not fit the model."""
+
+
+class TrainingError(SteadyError, RuntimeError):
+    """Training cannot go on: the loss or a gradient is not finite."""

@@ -1,0 +1,1 @@
+"""The program, one file a command."""

@@ -1,0 +1,1 @@
+"""Run folders in, pictures and one self-contained page out."""

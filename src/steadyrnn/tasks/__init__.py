@@ -1,0 +1,1 @@
+"""Data, loss and metric of each task; none knows a model."""

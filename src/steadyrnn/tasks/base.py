@@ -1,0 +1,100 @@
+"""What a task is: batches in a fixed order, a loss, scores."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+__all__ = ["Batch", "Interface", "Task"]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a model takes and gives to work on a task; the only thing a model is built from.
+
+    Args:
+        inputs: Features of a step, D (of a row where ``reads`` is ``"row"``); of a task of tokens, the width its paper embeds
+            them in, or 0 where it leaves that open.
+        outputs: Numbers the model gives, N.
+        vocabulary: Number of tokens where the input holds tokens, else None.
+        reads: ``"last"``: (T, B, D) to (B, N), from the last step. ``"each"``: (T, B, D) to (T, B, N), from every step.
+            ``"row"``: (B, D) to (B, N), no time. Tokens have no D.
+        carries_state: Whether a batch goes on where the one before it ended, so that states go along.
+    """
+
+    inputs: int
+    outputs: int
+    vocabulary: int | None = None
+    reads: str = "last"
+    carries_state: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some examples: input (T, B, D), (T, B) or (B, D); target as the task's loss takes it; rows' lengths, (B,), if ragged.
+
+    ``fresh`` says that the batch starts a sequence: a state carried from another batch must not reach it.
+    """
+
+    input: Tensor
+    target: Tensor
+    lengths: Tensor | None = None
+    fresh: bool = True
+
+
+class Task(ABC):
+    """Training batches by number, validation and test in order, a loss and scores.
+
+    Laws. ``train_batch(step, size)`` is a pure function of the task's settings, ``step`` and ``size``: a run that was cut off
+    goes on with the batches it would have seen, whatever happened before. Batches of ``split`` come in a fixed order and cover
+    it once. Sums from :meth:`scores` add up over batches; :meth:`summary` of the sums does not depend on how they were cut.
+    Every tensor is on ``device``; :meth:`to` moves what is stored.
+    """
+
+    metric: ClassVar[str]  # a name in `summary`, the one a user watches
+    higher_is_better: ClassVar[bool]
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+
+    @property
+    @abstractmethod
+    def interface(self) -> Interface:
+        """What a model must take and give."""
+
+    @property
+    @abstractmethod
+    def baselines(self) -> Mapping[str, float]:
+        """Scores, by the names of :meth:`summary`, of the best guess that does not look at the input; may be empty."""
+
+    @abstractmethod
+    def epoch_steps(self, batch_size: int) -> int:
+        """Return how many training batches make an epoch; a task that never repeats names a round number."""
+
+    @abstractmethod
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        """Return training batch number ``step``, from 0 on and without end."""
+
+    @abstractmethod
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        """Yield the batches of ``"validation"`` or ``"test"`` (also ``"train"`` where the task has a finite one)."""
+
+    @abstractmethod
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the scalar to minimize, a mean over the batch."""
+
+    @abstractmethod
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return sums over the batch, each a scalar on the device."""
+
+    @abstractmethod
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return scores from sums added up over batches; contains ``"loss"`` and :attr:`metric`."""
+
+    def to(self, device: torch.device | str) -> "Task":
+        """Move what the task stores; return the task itself."""
+        self.device = torch.device(device)
+        return self

@@ -1,0 +1,1 @@
+"""One trainer for any module on any task."""

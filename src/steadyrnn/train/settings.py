@@ -1,0 +1,136 @@
+"""The settings of the trainer, free of torch: the command line reads them to show its help."""
+
+from dataclasses import dataclass, field
+
+__all__ = ["ClipSettings", "OptimizerSettings", "ProbeSettings", "ScheduleSettings", "StopSettings", "TrainSettings"]
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """The optimizer.
+
+    Args:
+        name: ``adam``, ``adamw``, ``sgd`` or ``rmsprop``.
+        lr: Learning rate.
+        transition_lr: Learning rate of constrained transitions; None is ``lr``.
+        weight_decay: L2 penalty (decoupled for ``adamw``).
+        momentum: Of ``sgd`` and ``rmsprop``.
+        betas: Of ``adam`` and ``adamw``.
+        alpha: Smoothing constant of ``rmsprop``.
+        eps: Added to a denominator.
+    """
+
+    name: str = "adam"
+    lr: float = 1e-3
+    transition_lr: float | None = None
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    alpha: float = 0.99
+    eps: float = 1e-8
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """How the learning rate goes with time; every rate of the optimizer is multiplied by the same factor.
+
+    Args:
+        name: ``constant``; ``decay``: ``factor`` to the power of full epochs; ``cosine``: from 1 to 0 over the run;
+            ``inverse``: 1/t with t the step counted from 1 (alpha/t); ``inverse-sqrt``: 1/sqrt(t);
+            ``plateau``: times ``factor`` when the validation loss has not improved for ``patience`` validations.
+        factor: Of ``decay`` and ``plateau``, above 0 and at most 1.
+        patience: Of ``plateau``.
+        warmup: Steps over which the factor first rises from 0 linearly.
+    """
+
+    name: str = "constant"
+    factor: float = 0.5
+    patience: int = 2
+    warmup: int = 0
+
+
+@dataclass(frozen=True)
+class ClipSettings:
+    """Clipping of gradients.
+
+    Args:
+        norm: Largest norm of all gradients together; None is no clipping.
+        recurrent: Largest absolute entry of a gradient of a recurrent weight (raw parameters of transitions); None is none.
+    """
+
+    norm: float | None = 1.0
+    recurrent: float | None = None
+
+
+@dataclass(frozen=True)
+class StopSettings:
+    """When to stop before the end.
+
+    Args:
+        patience: Validations without a better validation metric; None is never.
+        below: Stop when the validation loss is below this; None is never.
+    """
+
+    patience: int | None = None
+    below: float | None = None
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """What is measured on the model while it trains.
+
+    Args:
+        every: Steps between two measurements; 0 measures nothing.
+        names: Of ``spectrum`` (singular values, spectral margin), ``gradient-flow`` (by lag, with the certified band),
+            ``certificate`` (contraction, stability, regime).
+    """
+
+    every: int = 0
+    names: tuple[str, ...] = ("spectrum", "gradient-flow", "certificate")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a module is trained.
+
+    Args:
+        steps: Optimizer steps; None takes ``epochs``.
+        epochs: Epochs, used where ``steps`` is None.
+        batch_size: Rows of an optimizer step.
+        accumulate: Batches that share an optimizer step, each of ``batch_size / accumulate`` rows.
+        evaluation_batch_size: Rows of a batch in validation and test; None is ``batch_size``.
+        validate_every: Steps between two validations; None is an epoch.
+        log_every: Steps between two lines of training metrics.
+        save_every: Steps between two checkpoints; None is with every validation.
+        seed: Of weights and dropout.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        threads: CPU threads; None leaves torch's number.
+        autocast: ``bfloat16`` or ``float16``; None is full precision.
+        compile: Whether to run the model through ``torch.compile``.
+        deterministic: Whether to ask torch for deterministic algorithms.
+        optimizer: The optimizer.
+        schedule: How the learning rate goes with time.
+        clip: Clipping of gradients.
+        stop: When to stop early.
+        probe: What is measured on the way.
+    """
+
+    steps: int | None = None
+    epochs: int = 10
+    batch_size: int = 128
+    accumulate: int = 1
+    evaluation_batch_size: int | None = None
+    validate_every: int | None = None
+    log_every: int = 50
+    save_every: int | None = None
+    seed: int = 0
+    device: str = "auto"
+    threads: int | None = None
+    autocast: str | None = None
+    compile: bool = False
+    deterministic: bool = False
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    clip: ClipSettings = field(default_factory=ClipSettings)
+    stop: StopSettings = field(default_factory=StopSettings)
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
