@@ -1,0 +1,85 @@
+"""Losses, the sums they are scored by, and scores from sums: squared error and cross-entropy."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+
+from steadyrnn.errors import ShapeError
+
+__all__ = ["class_loss", "class_scores", "class_summary", "square_loss", "square_scores", "square_summary"]
+
+
+def square_loss(output: Tensor, target: Tensor) -> Tensor:
+    """Return the mean squared error; a float16 or bfloat16 output is taken to float32 first.
+
+    Example:
+        >>> square_loss(torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]))
+        tensor(2.5000)
+    """
+    _check_shape(output, target)
+    return mse_loss(_wide(output), target)
+
+
+def square_scores(output: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Return the sum of squared errors and their number, for :func:`square_summary`."""
+    _check_shape(output, target)
+    error = (_wide(output) - target).square().sum(dtype=torch.float64)
+    return {"squared_error": error, "count": torch.full_like(error, target.numel())}
+
+
+def square_summary(sums: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean squared error as ``"loss"``.
+
+    Example:
+        >>> square_summary({"squared_error": 3.0, "count": 2.0})
+        {'loss': 1.5}
+    """
+    return {"loss": sums["squared_error"] / sums["count"]}
+
+
+def class_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the mean cross-entropy in nats of logits (..., N) and classes (...).
+
+    Example:
+        >>> class_loss(torch.zeros(2, 1, 8), torch.tensor([[3], [5]]))  # ln 8
+        tensor(2.0794)
+    """
+    _check_classes(logits, target)
+    return cross_entropy(_wide(logits).flatten(0, -2), target.flatten())
+
+
+def class_scores(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Return the sums of cross-entropies and of right answers and their number, for :func:`class_summary`."""
+    _check_classes(logits, target)
+    loss = cross_entropy(_wide(logits).flatten(0, -2), target.flatten(), reduction="none").sum(dtype=torch.float64)
+    right = (logits.argmax(-1) == target).sum(dtype=torch.float64)
+    return {"cross_entropy": loss, "correct": right, "count": torch.full_like(loss, target.numel())}
+
+
+def class_summary(sums: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean cross-entropy as ``"loss"`` and the share of right answers as ``"accuracy"``.
+
+    Example:
+        >>> class_summary({"cross_entropy": 3.0, "correct": 1.0, "count": 2.0})
+        {'loss': 1.5, 'accuracy': 0.5}
+    """
+    return {"loss": sums["cross_entropy"] / sums["count"], "accuracy": sums["correct"] / sums["count"]}
+
+
+def _wide(output: Tensor) -> Tensor:
+    return output if output.dtype == torch.float64 else output.float()
+
+
+def _check_shape(output: Tensor, target: Tensor) -> None:
+    if output.shape != target.shape:  # they would broadcast, and the loss would be of something else
+        raise ShapeError(f"`output` must have shape {tuple(target.shape)}, as the target, but has {tuple(output.shape)}.")
+
+
+def _check_classes(logits: Tensor, target: Tensor) -> None:
+    if logits.shape[:-1] != target.shape:
+        raise ShapeError(
+            f"`logits` must have shape {tuple(target.shape)} and one more dimension, of classes, "
+            f"but have shape {tuple(logits.shape)}."
+        )

@@ -1,0 +1,99 @@
+"""Which examples a batch holds: of an endless stream, of a split in order, of a finite set in a new order each epoch."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from steadyrnn.checks import check_positive_int
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
+
+from .hashing import Stream, permutation
+from .settings import TaskSettings
+
+__all__ = ["EpochOrder", "cut", "split_counts", "stream_rows"]
+
+
+def stream_rows(step: int, batch_size: int) -> range:
+    """Return the examples of training batch ``step`` of a stream that never repeats.
+
+    Cutting a batch into parts keeps the examples: part j of p has those of batch ``step * p + j`` of the smaller size.
+
+    Example:
+        >>> stream_rows(2, 10)
+        range(20, 30)
+    """
+    first = _check_step(step) * check_positive_int("batch_size", batch_size)
+    return range(first, first + batch_size)
+
+
+def cut(split: str, counts: Mapping[str, int], batch_size: int) -> list[range]:
+    """Return the examples of each batch of a split, in order; the last batch may be smaller.
+
+    Example:
+        >>> cut("test", {"validation": 5, "test": 7}, 3)
+        [range(0, 3), range(3, 6), range(6, 7)]
+    """
+    check_positive_int("batch_size", batch_size)
+    if split not in counts:
+        raise ArgumentError(f"`split` must be one of {', '.join(counts)}, but is {split!r}.")
+    return [range(first, min(first + batch_size, counts[split])) for first in range(0, counts[split], batch_size)]
+
+
+def split_counts(settings: TaskSettings, *splits: str) -> dict[str, int]:
+    """Return how many examples each split has, as the settings of that name say.
+
+    Example:
+        >>> from steadyrnn.tasks.settings import AdditionSettings
+        >>> split_counts(AdditionSettings(test=7), "validation", "test")
+        {'validation': 1000, 'test': 7}
+    """
+    return {split: check_positive_int(split, getattr(settings, split)) for split in splits}
+
+
+class EpochOrder:
+    """The examples of each training batch of a finite set: every epoch all of them, in an order of its own.
+
+    Epochs follow each other without a gap: a batch is always full, and one at the end of an epoch goes on into the next. So
+    n examples in a row from a multiple of n on are all different, whatever the batch size. A pure function of its arguments;
+    the order of the epoch asked for last is kept, since the next batch will want it again.
+
+    Args:
+        seed: Numbers the order.
+        count: How many examples there are.
+
+    Example:
+        >>> order = EpochOrder(seed=0, count=4)
+        >>> torch.cat([order.rows(0, 2), order.rows(1, 2)]).sort().values
+        tensor([0, 1, 2, 3])
+    """
+
+    def __init__(self, seed: int, count: int) -> None:
+        self.seed = seed
+        self.count = check_positive_int("count", count)
+        self._kept: dict[tuple[int, torch.device], Tensor] = {}
+
+    def steps(self, batch_size: int) -> int:
+        """Return how many batches it takes to see every example."""
+        return -(-self.count // check_positive_int("batch_size", batch_size))
+
+    def rows(self, step: int, batch_size: int, device: torch.device | str = "cpu") -> Tensor:
+        """Return the numbers of the examples of batch ``step``, shape ``(batch_size,)``."""
+        wanted = stream_rows(step, batch_size)
+        first, last = wanted[0] // self.count, wanted[-1] // self.count
+        orders = [self._epoch(epoch, torch.device(device)) for epoch in range(first, last + 1)]
+        start = wanted[0] - first * self.count
+        return torch.cat(orders)[start : start + batch_size]
+
+    def _epoch(self, epoch: int, device: torch.device) -> Tensor:
+        if (epoch, device) not in self._kept:
+            self._kept = {(epoch, device): permutation(self.seed, Stream.ORDER, self.count, device, index=epoch)}
+        return self._kept[epoch, device]
+
+
+def _check_step(step: int) -> int:
+    if isinstance(step, bool) or not isinstance(step, int):
+        raise ArgumentTypeError(f"`step` must be an integer, but is of type {type(step).__name__}.")
+    if step < 0:
+        raise ArgumentError(f"`step` must not be negative, but is {step}.")
+    return step
