@@ -1,0 +1,204 @@
+"""From the name of a system to a model that fits a task."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from steadyrnn.activations import Activation, LeakyReLU, as_activation
+from steadyrnn.constraints.ball import SpectralBall
+from steadyrnn.constraints.base import Constraint
+from steadyrnn.constraints.cayley_spectral import CayleySpectral
+from steadyrnn.constraints.exponential import ExpOrthogonal
+from steadyrnn.constraints.free import Free
+from steadyrnn.constraints.householder import HouseholderOrthogonal
+from steadyrnn.constraints.polar import PolarOrthogonal
+from steadyrnn.constraints.spectral import Spectral
+from steadyrnn.constraints.stable_lstm import StableLSTM
+from steadyrnn.constraints.unitary import FullUnitary, RestrictedUnitary
+from steadyrnn.errors import ArgumentError
+from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.gru import GRU
+from steadyrnn.layers.lstm import LSTM
+from steadyrnn.layers.rnn import RNN
+
+from .catalogue import CATALOGUE, System
+from .mlp import MLP
+from .resnet import ResNet
+from .sequence import SequenceModel
+from .settings import ModelSettings, complete
+from .truncated import Truncated
+
+__all__ = ["SYSTEMS", "TaskInterface", "build_model"]
+
+SYSTEMS: dict[str, System] = CATALOGUE
+"""Every system by name, with its description, paper and options."""
+
+
+class TaskInterface(Protocol):
+    """What a model is built from; the interface of a task is one."""
+
+    @property
+    def inputs(self) -> int:
+        """Features of a step or row; of tokens, the size of their embedding, or 0 where that is open."""
+
+    @property
+    def outputs(self) -> int:
+        """Numbers the model gives."""
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of tokens, None where the input holds features."""
+
+    @property
+    def reads(self) -> str:
+        """``"last"``, ``"each"`` or ``"row"``."""
+
+
+def _spectral(s: ModelSettings) -> Constraint:
+    return Spectral(s.reflectors, _number(s.center), _number(s.radius), str(s.sigma))
+
+
+def _exponential(s: ModelSettings) -> Constraint:
+    return ExpOrthogonal(str(s.gradient))
+
+
+def _ball(s: ModelSettings) -> Constraint:
+    return SpectralBall(_number(s.bound))
+
+
+_TRANSITIONS: dict[str, Callable[[ModelSettings], Constraint | StableLSTM]] = {
+    "rnn": lambda s: Free(),
+    "irnn": lambda s: Free(str(s.init)),
+    "lstm": lambda s: Free(),
+    "gru": lambda s: Free(),
+    "ornn": lambda s: HouseholderOrthogonal(s.reflectors),
+    "spectral": _spectral,
+    "spectral-lstm": _spectral,
+    "urnn": _exponential,
+    "ugru": _exponential,
+    "unitary": lambda s: RestrictedUnitary(),
+    "unitary-full": lambda s: FullUnitary(),
+    "factorized": lambda s: CayleySpectral(_number(s.center), _number(s.radius), str(s.gradient)),
+    "contractive": _ball,
+    "polar": lambda s: PolarOrthogonal(),
+    "lds": _ball,
+    "stable-rnn": _ball,
+    "stable-lstm": lambda s: StableLSTM(_number(s.forget_bound), _number(s.input_bound), _number(s.margin)),
+}
+"""The set of the recurrent weight of each recurrent system; of a gated one, its candidate gate's."""
+
+_GATED: Mapping[str, Callable[..., RecurrentLayer]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "spectral-lstm": LSTM,
+    "ugru": GRU,
+    "stable-lstm": LSTM,
+}
+
+_DEEP: dict[str, Callable[[ModelSettings], Constraint]] = {
+    "mlp": lambda s: Free(),
+    "resnet": lambda s: Free(),
+    "spectral-mlp": _spectral,
+    "spectral-resnet": _spectral,
+}
+"""The set of the square weights of each network without time."""
+
+
+def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
+    """Return a fresh model of a named system for a task.
+
+    Layers have one bias vector a gate, as in the papers' counts.
+
+    Args:
+        settings: The system and its options.
+        interface: What the task gives and wants.
+
+    Returns:
+        A ``SequenceModel`` (or a ``Truncated`` one) for sequences, an ``MLP`` or ``ResNet`` for rows.
+
+    Raises:
+        ArgumentError: No such system, an option it does not have, or a task it does not fit.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> task = SimpleNamespace(inputs=2, outputs=1, vocabulary=None, reads="last")
+        >>> model = build_model(ModelSettings("spectral", width=32), task)
+        >>> model(torch.randn(10, 5, 2))[0].shape
+        torch.Size([5, 1])
+    """
+    chosen = complete(settings)
+    system = SYSTEMS[chosen.name]
+    if (interface.reads == "row") != (system.reads == "row"):
+        fitting = ", ".join(name for name, other in SYSTEMS.items() if (other.reads == "row") == (interface.reads == "row"))
+        given, taken = ("rows", "sequences") if interface.reads == "row" else ("sequences", "rows")
+        raise ArgumentError(
+            f"`name` is {chosen.name!r}, which takes {taken}, but the task gives {given}. Take one of {fitting}."
+        )
+    if system.reads == "row":
+        return _feed_forward(chosen, interface)
+    if not system.wraps:
+        return _recurrent(chosen, interface, interface.reads)
+    inner = replace(chosen, name=str(chosen.base), base=None, context=None)
+    return Truncated(_recurrent(inner, interface, "last"), chosen.context or 0, interface.reads)
+
+
+def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> SequenceModel:
+    """Return the sequence model of a complete setting."""
+    tokens, dropout = interface.vocabulary is not None, _number(s.dropout)
+    for name in ("embedding", "tied"):
+        if getattr(s, name) and not tokens:
+            raise ArgumentError(f"`{name}` needs a task of tokens, but the input of this one holds numbers.")
+    width, layers = s.width or 0, s.layers or 0
+    size = (s.embedding or (width if s.tied else interface.inputs) or width) if tokens else interface.inputs
+    kwargs: dict[str, Any] = {
+        **{"transition": _TRANSITIONS[s.name](s), "bias": "single"},
+        **{"learn_initial_state": bool(s.learn_initial_state), "dropout": dropout if layers > 1 else 0.0},
+    }
+    if s.name not in _GATED:
+        kwargs["nonlinearity"] = _activation(s)
+    layer: Callable[..., RecurrentLayer] = _GATED.get(s.name, RNN)
+    model = SequenceModel(
+        layer(size, width, layers, **kwargs), interface.outputs, vocab_size=interface.vocabulary,
+        readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=dropout if tokens else 0.0,
+        dropout_state=dropout, dropout_logits=_number(s.dropout_logits),
+    )  # fmt: skip
+    if s.name == "irnn":
+        _start_gaussian(model, s)
+    return model
+
+
+def _feed_forward(s: ModelSettings, interface: TaskInterface) -> nn.Module:
+    """Return the network without time of a complete setting."""
+    shared: dict[str, Any] = {"activation": _activation(s), "weight": _DEEP[s.name](s), "dropout": _number(s.dropout)}
+    sizes = interface.inputs, s.width or 0, interface.outputs
+    if s.blocks is not None:
+        return ResNet(*sizes, s.blocks, **shared)
+    return MLP(*sizes, s.depth or 0, **shared)
+
+
+def _activation(s: ModelSettings) -> Activation:
+    return LeakyReLU(s.slope) if s.slope is not None else as_activation(str(s.nonlinearity))
+
+
+@torch.no_grad()
+def _start_gaussian(model: SequenceModel, s: ModelSettings) -> None:
+    r"""Draw input and output weights Gaussian, with biases 0.
+
+    The standard deviation is 0.001 beside an identity (Le, Jaitly, Hinton) and :math:`1/\sqrt{N}` beside an orthogonal
+    weight, where the paper (Zhang, Lei, Dhillon) names none.
+    """
+    weights = [(name, p) for name, p in model.rnn.named_parameters() if name.startswith(("weight_ih", "bias"))]
+    for name, parameter in (*weights, *model.readout.named_parameters()):
+        if parameter.dim() < 2 or name.startswith("bias"):
+            parameter.zero_()
+        else:
+            std = 0.001 if s.init == "identity" else 1 / math.sqrt(parameter.shape[1])
+            parameter.normal_(0.0, std if s.init_std is None else s.init_std)
+
+
+def _number(value: float | None) -> float:
+    return 0.0 if value is None else value
