@@ -35,10 +35,11 @@ def bits(
         \operatorname{bits} = m\bigl(m(k + (i + 1)\, g) + (p + 1)\, g\bigr), \qquad
         k = m(m(\text{seed} + g) + \text{stream}\; g)
 
-    with i the index, p the position, :math:`g = \lfloor 2^{64} / \text{golden ratio} \rfloor` and m the finalizer
-    of splitmix64, a bijection of 64-bit words that passes the usual batteries of tests. So the numbers of an index are a splitmix64 sequence, read at any
-    position, and the starts of these sequences come from another one. Sums and products are taken modulo :math:`2^{64}`,
-    as integers of every device do: the result is bit-equal on all of them. Cost: one finalizer (11 operations) an entry.
+    with i the index, p the position, :math:`g = \lfloor 2^{64} / \text{golden ratio} \rfloor` and m the finalizer of
+    splitmix64, a bijection of 64-bit words that passes the usual batteries of tests. So the numbers of an index are a
+    splitmix64 sequence, read at any position, and the starts of these sequences come from another one. Sums and products are
+    taken modulo :math:`2^{64}`, as integers of every device do: the result is bit-equal on all of them. Cost: one finalizer
+    (11 operations) an entry.
 
     Args:
         seed: From 0 to 2^63 - 1.

@@ -8,12 +8,22 @@ from steadyrnn.errors import ArgumentError
 
 from .addition import Addition
 from .base import Task
+from .contractive import Contractive
+from .copying import Copying
+from .largest import Largest
+from .recall import Recall
 from .settings import TASK_SETTINGS, TaskSettings
+from .stable_system import StableSystem
 
 __all__ = ["TASKS", "make_task"]
 
 TASKS: dict[str, type[Task]] = {
     "addition": Addition,
+    "copy": Copying,
+    "recall": Recall,
+    "largest": Largest,
+    "contractive": Contractive,
+    "stable-system": StableSystem,
 }
 """Every task by name; a class is made from its settings, ``TASK_SETTINGS[name](...)``."""
 
