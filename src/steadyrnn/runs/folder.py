@@ -1,0 +1,253 @@
+"""The folder of one run: made, opened, written by one process, read by any."""
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor
+
+from steadyrnn.errors import CheckpointError, RunError
+
+from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .environment import describe_environment
+from .events import EventWriter
+from .files import is_temporary, list_folder, make_folder, read_if_there, remove_quietly, write_atomically
+from .json_text import null_for_nonfinite, parse, render
+from .layout import CHECKPOINTS, CONFIG, ENVIRONMENT, FORMAT, LOCK, METRICS, check_config, check_name, read_config
+from .lock import Lock
+from .metrics import MetricsFile, read_metrics
+
+__all__ = ["Run"]
+
+
+class Run:
+    """A run: ``runs/<task>/<model>/<id>/`` with configuration, metrics, checkpoints and what else belongs to it.
+
+    Make one by :meth:`create` or :meth:`open`. One process at a time writes to it; reading needs no lock, and what is read
+    is whole, also while another writes.
+
+    Args:
+        folder: The run's folder.
+        config: Its configuration, as in ``config.json``.
+        lock: The lock that this process holds, None for reading.
+
+    Example:
+        >>> import tempfile
+        >>> config = {"task": {"name": "addition"}, "model": {"name": "rnn"}, "train": {"seed": 0}}
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     with Run.create(root, "addition", "rnn", config, ["steadyrnn", "train", "addition"]) as run:
+        ...         run.log({"kind": "train", "step": 10, "epoch": 0.1, "time": 0.5, "loss": float("nan")})
+        ...         run.save("last", {"weight": torch.ones(2)}, {"step": 10})
+        ...     again = Run.open(run.folder)
+        ...     again.metrics(), again.load("last").facts
+        ([{'kind': 'train', 'step': 10, 'epoch': 0.1, 'time': 0.5, 'loss': None}], {'step': 10})
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any], lock: Lock | None = None) -> None:
+        self.folder = folder
+        self.config = config
+        self._lock = lock
+        self._events: EventWriter | None = None
+        self._metrics = MetricsFile(folder / METRICS) if lock is not None else None
+
+    @classmethod
+    def create(cls, root: str | Path, task: str, model: str, config: Mapping[str, Any], command: Sequence[str] = ()) -> Self:
+        """Make the folder of a new run and hold it for writing.
+
+        ``config.json`` is written last: a folder without it is no run, only a start that was killed.
+
+        Args:
+            root: The folder of all runs.
+            task: Name of the task, a folder below ``root``.
+            model: Name of the model, a folder below that.
+            config: ``task``, ``model`` (each with its ``name``) and ``train``, as JSON.
+            command: The words that started the run.
+
+        Raises:
+            RunError: The folder cannot be written, or ``config`` lacks a part.
+        """
+        parent = Path(root) / check_name("task", task) / check_name("model", model)
+        full = null_for_nonfinite({"format": FORMAT, **config, "command": list(command)}, "config")
+        check_config(full, "`config`")
+        text = render(full).encode()
+        folder = _new_folder(parent)
+        lock = Lock(folder / LOCK)
+        try:
+            write_atomically(folder / ENVIRONMENT, render(describe_environment()).encode())
+            run = cls(folder, full, lock)
+            write_atomically(folder / CONFIG, text)
+        except BaseException:
+            lock.release()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, folder: str | Path, write: bool = False) -> Self:
+        """Open a run.
+
+        Args:
+            folder: Its folder.
+            write: Whether to hold it for writing. What has changed in the environment since the run was made is then
+                noted in ``environment.json``.
+
+        Raises:
+            RunError: The folder is no run, or another process is writing it.
+        """
+        folder = Path(folder)
+        config = read_config(folder)
+        if not write:
+            return cls(folder, config)
+        lock = Lock(folder / LOCK)
+        try:
+            for name in list_folder(folder):
+                if is_temporary(name):
+                    remove_quietly(folder / name)
+            run = cls(folder, config, lock)
+            run._note_environment()
+        except BaseException:
+            lock.release()
+            raise
+        return run
+
+    @property
+    def id(self) -> str:
+        """The name of the folder: when the run was made, and a random end."""
+        return self.folder.name
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append a record to ``metrics.jsonl``, and its numbers to the event file where there is one.
+
+        Args:
+            record: A JSON object with ``kind`` and ``step``; NaN and infinity are written as null.
+        """
+        self._writer().append(record)
+        if self._events is not None:
+            self._events.add(record)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return every record of ``metrics.jsonl``; a half-written last line is left out."""
+        return read_metrics(self.folder / METRICS)
+
+    def rewind(self, step: int) -> None:
+        """Drop the records of later steps, and those of kind ``test`` and ``end``, for the run goes on from ``step``."""
+        self._writer().rewind(step)
+        if self._events is not None:
+            self._events.purge(step + 1)
+
+    def write_events(self) -> None:
+        """Write TensorBoard's event files from here on; needs the package ``tensorboard``."""
+        self._writer()
+        if self._events is None:
+            self._events = EventWriter(self.folder)
+
+    def save(self, name: str, tensors: Mapping[str, Tensor], facts: Any) -> None:
+        """Replace the checkpoint of that name; see :func:`~steadyrnn.runs.checkpoint.save_checkpoint`.
+
+        The metrics so far are made durable first: a checkpoint that outlives a power cut has its metrics with it.
+        """
+        self._writer().sync()
+        save_checkpoint(self._checkpoint(name), tensors, facts)
+
+    def load(self, name: str) -> Checkpoint:
+        """Return the checkpoint of that name.
+
+        Raises:
+            CheckpointError: There is none, or it is damaged.
+        """
+        folder = self._checkpoint(name)
+        if not folder.is_dir():
+            there = ", ".join(self.checkpoints()) or "none"
+            raise CheckpointError(f"`{self.folder}` has no checkpoint {name!r}; it has: {there}.")
+        return load_checkpoint(folder)
+
+    def checkpoints(self) -> list[str]:
+        """Return the names of the checkpoints."""
+        folder = self.folder / CHECKPOINTS
+        return [name for name in list_folder(folder) if (folder / name / "checkpoint.json").is_file()]
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Replace a JSON file of the run, atomically; NaN and infinity are written as null."""
+        self._writer()
+        write_atomically(self.folder / check_name("name", name), render(null_for_nonfinite(value)).encode())
+
+    def read_json(self, name: str) -> Any:
+        """Return the value of a JSON file of the run.
+
+        Raises:
+            RunError: There is none, or it is damaged.
+        """
+        path = self.folder / check_name("name", name)
+        data = read_if_there(path)
+        if data is None:
+            raise RunError(f"`{self.folder}` has no `{name}`.")
+        try:
+            return parse(data)
+        except ValueError as error:
+            raise RunError(f"`{path}` is damaged: it is no JSON ({error}).") from error
+
+    def close(self) -> None:
+        """Close the files and give the lock back; the run can still be read. A second call does nothing."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Run({os.fspath(self.folder)!r})"
+
+    def _checkpoint(self, name: str) -> Path:
+        return self.folder / CHECKPOINTS / check_name("name", name)
+
+    def _writer(self) -> MetricsFile:
+        """Return the metrics file for writing; an error where this process does not hold the run."""
+        if self._metrics is None or self._lock is None:
+            raise RunError(f"`{self.folder}` was opened for reading; open it with `Run.open(folder, write=True)` to write.")
+        if not self._lock.held:
+            raise RunError(f"`{self.folder}` is not held by this process: the run was closed, or this is a forked child.")
+        return self._metrics
+
+    def _note_environment(self) -> None:
+        """Note in ``environment.json`` what has changed since it was last written."""
+        now = describe_environment()
+        try:
+            noted = self.read_json(ENVIRONMENT)
+        except RunError:
+            noted = None
+        if not isinstance(noted, dict):
+            return self.write_json(ENVIRONMENT, now)
+        resumed = noted.get("resumed", [])
+        before = noted
+        for note in resumed:
+            before = {**before, **note["changed"]}
+        changed = {key: value for key, value in now.items() if before.get(key) != value}
+        if changed:
+            note = {"time": _now().isoformat(timespec="seconds"), "changed": changed}
+            self.write_json(ENVIRONMENT, {**noted, "resumed": [*resumed, note]})
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _new_folder(parent: Path) -> Path:
+    """Make a folder that nobody else has: named by the second, and by chance within it."""
+    while True:
+        folder = parent / f"{_now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        try:
+            make_folder(folder, new=True)
+        except FileExistsError:
+            continue
+        return folder

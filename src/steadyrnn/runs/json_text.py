@@ -1,0 +1,149 @@
+"""JSON as the run folder writes it: standard numbers only, one text for one value."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["decode_exactly", "encode_exactly", "null_for_nonfinite", "parse", "render", "render_line"]
+
+_FLOAT = "$float"
+
+
+def null_for_nonfinite(value: Any, name: str = "value") -> Any:
+    """Return ``value`` as JSON takes it, with null for NaN and infinity; tuples become lists.
+
+    Raises:
+        ArgumentTypeError: Something inside is no JSON value, or a key is no string; the message says where.
+
+    Example:
+        >>> null_for_nonfinite({"loss": float("nan"), "betas": (0.9, 0.999)})
+        {'loss': None, 'betas': [0.9, 0.999]}
+    """
+    return _copied(value, name, lambda number: number if math.isfinite(number) else None, lambda key: key)
+
+
+def encode_exactly(value: Any, name: str = "value") -> Any:
+    """Return ``value`` in standard JSON from which :func:`decode_exactly` gets it back bit for bit.
+
+    Finite floats need nothing, their shortest decimal form is exact. NaN and infinity become ``{"$float": "nan"}``, and a
+    key that starts with ``$`` gets a second one, so that nothing of the caller's is taken for that. Tuples become lists.
+
+    Raises:
+        ArgumentTypeError: Something inside is no JSON value, or a key is no string; the message says where.
+
+    Example:
+        >>> encode_exactly({"best": float("inf"), "$float": 1})
+        {'best': {'$float': 'inf'}, '$$float': 1}
+    """
+    return _copied(value, name, _exact_float, lambda key: f"${key}" if key.startswith("$") else key)
+
+
+def decode_exactly(value: Any) -> Any:
+    """Return what :func:`encode_exactly` was given.
+
+    Raises:
+        ValueError: ``value`` does not come from there.
+
+    Example:
+        >>> decode_exactly({"best": {"$float": "inf"}, "$$float": 1})
+        {'best': inf, '$float': 1}
+    """
+    match value:
+        case {"$float": "nan" | "inf" | "-inf" as text, **rest} if not rest:
+            return float(text)
+        case dict():
+            return {_unescaped(key): decode_exactly(item) for key, item in value.items()}
+        case list():
+            return [decode_exactly(item) for item in value]
+    return value
+
+
+def render(value: Any) -> str:
+    r"""Return the one text of a JSON value: indented, ASCII, a newline at the end.
+
+    Example:
+        >>> render({"format": 1})
+        '{\n  "format": 1\n}\n'
+    """
+    return _dumped(value, indent=2)
+
+
+def render_line(value: Any) -> str:
+    r"""Return a JSON value on one line, with its newline.
+
+    Example:
+        >>> render_line({"kind": "train", "step": 3})
+        '{"kind": "train", "step": 3}\n'
+    """
+    return _dumped(value, indent=None)
+
+
+def parse(data: bytes) -> Any:
+    """Return the value of a JSON text; NaN and Infinity, which are no JSON, are refused.
+
+    Raises:
+        ValueError: The bytes are no JSON.
+
+    Example:
+        >>> parse(b"[1, 2.5]")
+        [1, 2.5]
+    """
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _dumped(value: Any, indent: int | None) -> str:
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False) + "\n"
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a list inside itself
+        raise ArgumentError(f"`value` cannot be written as JSON: {error}.") from error
+
+
+def _copied(value: Any, name: str, number: Callable[[float], Any], key: Callable[[str], str]) -> Any:
+    try:
+        return _walk(value, name, number, key)
+    except RecursionError:
+        raise ArgumentError(f"`{name}` is nested too deeply to be written as JSON, or holds itself.") from None
+
+
+def _walk(value: Any, name: str, number: Callable[[float], Any], key: Callable[[str], str]) -> Any:
+    """Copy a JSON value, with ``number`` applied to its floats and ``key`` to its keys."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return number(float(value))
+        case list() | tuple():
+            return [_walk(item, f"{name}[{i}]", number, key) for i, item in enumerate(value)]
+        case dict():
+            return {key(_checked_key(k, name)): _walk(item, f"{name}.{k}", number, key) for k, item in value.items()}
+    raise ArgumentTypeError(
+        f"`{name}` must be a JSON value (None, bool, int, float, str, list, dict), but is of type {type(value).__name__}."
+    )
+
+
+def _checked_key(key: object, name: str) -> str:
+    if not isinstance(key, str):
+        raise ArgumentTypeError(f"`{name}` must have strings as keys, but has one of type {type(key).__name__}.")
+    return key
+
+
+def _exact_float(number: float) -> Any:
+    return number if math.isfinite(number) else {_FLOAT: repr(number)}
+
+
+def _unescaped(key: str) -> str:
+    if not key.startswith("$"):
+        return key
+    if not key.startswith("$$"):
+        raise ValueError(f"unknown mark {key!r}")
+    return key[1:]
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")
