@@ -11,9 +11,13 @@ from .base import Task
 from .contractive import Contractive
 from .copying import Copying
 from .largest import Largest
+from .mnist import Mnist
+from .multilabel import MultiLabel
 from .recall import Recall
 from .settings import TASK_SETTINGS, TaskSettings
 from .stable_system import StableSystem
+from .text import Language
+from .ucr import Ucr
 
 __all__ = ["TASKS", "make_task"]
 
@@ -24,6 +28,15 @@ TASKS: dict[str, type[Task]] = {
     "largest": Largest,
     "contractive": Contractive,
     "stable-system": StableSystem,
+    "mnist": Mnist,
+    "mnist-rows": Mnist,
+    "pixel-mnist": Mnist,
+    "permuted-mnist": Mnist,
+    "ptb": Language,
+    "wikitext-2": Language,
+    "ucr": Ucr,
+    "bibtex": MultiLabel,
+    "mediamill": MultiLabel,
 }
 """Every task by name; a class is made from its settings, ``TASK_SETTINGS[name](...)``."""
 

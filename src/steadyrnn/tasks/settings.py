@@ -1,16 +1,29 @@
 """The settings of every task, free of torch: the command line reads them to show its help."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 __all__ = [
     "TASK_SETTINGS",
     "AdditionSettings",
+    "BibtexSettings",
     "ContractiveSettings",
     "CopySettings",
     "LargestSettings",
+    "MediamillSettings",
+    "MnistRowsSettings",
+    "MnistSettings",
+    "MultiLabelSettings",
+    "PermutedMnistSettings",
+    "PixelMnistSettings",
+    "PtbSettings",
     "RecallSettings",
     "StableSystemSettings",
+    "StoredSettings",
     "TaskSettings",
+    "TextSettings",
+    "UcrSettings",
+    "WikiText2Settings",
 ]
 
 
@@ -146,6 +159,131 @@ class StableSystemSettings(TaskSettings):
     test: int = 1000
 
 
+@dataclass(frozen=True)
+class StoredSettings(TaskSettings):
+    """What every task on stored data has.
+
+    Args:
+        data_dir: The data folder; None takes the one that the environment variable STEADYRNN_DATA names.
+    """
+
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class MnistSettings(StoredSettings):
+    """Digits, each a row of 784 grey values, for networks without time.
+
+    Args:
+        validation: Training images to hold out, of 60,000.
+    """
+
+    validation: int = 5000
+
+
+@dataclass(frozen=True)
+class MnistRowsSettings(MnistSettings):
+    """Digits read an image row a step: 28 steps of 28 pixels."""
+
+
+@dataclass(frozen=True)
+class PixelMnistSettings(MnistSettings):
+    """Digits read pixel by pixel.
+
+    Args:
+        pixels_per_step: A divisor of 784: 1 for 784 steps, 2 for 392.
+    """
+
+    pixels_per_step: int = 1
+
+
+@dataclass(frozen=True)
+class PermutedMnistSettings(PixelMnistSettings):
+    """Digits read pixel by pixel, in a random order that is the same for every image.
+
+    Args:
+        permutation: Numbers that order; another seed does not change it, so that runs with other seeds have the same task.
+    """
+
+    permutation: int = 0
+
+
+@dataclass(frozen=True)
+class TextSettings(StoredSettings):
+    """Language modelling, word by word, over successive batches.
+
+    Args:
+        bptt: Steps of a batch, which gradients reach back at most; the state goes on to the next batch.
+        evaluation_rows: Rows that validation and test text is cut into, whatever the batch size; 1 reads it in one go.
+    """
+
+    data_set: ClassVar[str]
+    bptt: int = 35
+    evaluation_rows: int = 10
+
+
+@dataclass(frozen=True)
+class PtbSettings(TextSettings):
+    """The Penn Treebank, prepared by Mikolov: 10,000 words."""
+
+    data_set: ClassVar[str] = "ptb"
+
+
+@dataclass(frozen=True)
+class WikiText2Settings(TextSettings):
+    """WikiText-2: 33,278 words."""
+
+    data_set: ClassVar[str] = "wikitext-2"
+
+
+@dataclass(frozen=True)
+class UcrSettings(StoredSettings):
+    """A set of the UCR archive of time series.
+
+    Args:
+        dataset: Its name in the release of 2018 or of 2015: FiftyWords or 50words.
+        validation: Fraction of the training series to hold out.
+        features_per_step: Numbers a step reads, a divisor of the length; None is the paper's rule, the largest up to the root.
+        paper_outputs: Whether the network has as many outputs as the paper's, of which some are never right.
+    """
+
+    dataset: str = "CBF"
+    validation: float = 0.2
+    features_per_step: int | None = None
+    paper_outputs: bool = False
+
+
+@dataclass(frozen=True)
+class MultiLabelSettings(StoredSettings):
+    """Several labels a row, for networks without time.
+
+    Args:
+        validation: Fraction of the training rows to hold out.
+        form: ``mulan`` (ARFF and XML files), ``repository`` (text of the Extreme Classification Repository); None takes the
+            one whose files are there, the first if both are.
+        split: Column of the split files of the ``repository``, from 0; each is one way to part the rows.
+    """
+
+    data_set: ClassVar[str]
+    validation: float = 0.1
+    form: str | None = None
+    split: int = 0
+
+
+@dataclass(frozen=True)
+class BibtexSettings(MultiLabelSettings):
+    """Tags of bibliography entries: 1,836 features, 159 labels."""
+
+    data_set: ClassVar[str] = "bibtex"
+
+
+@dataclass(frozen=True)
+class MediamillSettings(MultiLabelSettings):
+    """Concepts in video shots: 120 features, 101 labels; the user brings the files."""
+
+    data_set: ClassVar[str] = "mediamill"
+
+
 TASK_SETTINGS: dict[str, type[TaskSettings]] = {
     "addition": AdditionSettings,
     "copy": CopySettings,
@@ -153,5 +291,14 @@ TASK_SETTINGS: dict[str, type[TaskSettings]] = {
     "largest": LargestSettings,
     "contractive": ContractiveSettings,
     "stable-system": StableSystemSettings,
+    "mnist": MnistSettings,
+    "mnist-rows": MnistRowsSettings,
+    "pixel-mnist": PixelMnistSettings,
+    "permuted-mnist": PermutedMnistSettings,
+    "ptb": PtbSettings,
+    "wikitext-2": WikiText2Settings,
+    "ucr": UcrSettings,
+    "bibtex": BibtexSettings,
+    "mediamill": MediamillSettings,
 }
 """Every task by name."""

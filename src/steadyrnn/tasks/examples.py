@@ -1,0 +1,85 @@
+"""Stored examples: their splits, taken by number."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
+
+from .hashing import Stream, permutation
+from .splits import EpochOrder, cut
+
+__all__ = ["Examples", "Splits", "held_out"]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of features and their targets, (N, F) and (N,) or (N, C), of any dtype."""
+
+    features: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, rows: Tensor | slice) -> "Examples":
+        """Return some of the rows."""
+        return Examples(self.features[rows], self.targets[rows])
+
+    def to(self, device: torch.device) -> "Examples":
+        """Return the same rows on a device."""
+        return Examples(self.features.to(device), self.targets.to(device))
+
+
+class Splits:
+    """Training, validation and test examples.
+
+    Validation examples are drawn from the training ones by hashing the seed; each example is in one split. Training goes
+    through its examples in a new order every epoch (:class:`~steadyrnn.tasks.splits.EpochOrder`).
+
+    Args:
+        train: Examples to train on, of which some become validation.
+        test: Examples to test on.
+        validation: How many of the former to hold out.
+        seed: Draws the split and the orders.
+    """
+
+    def __init__(self, train: Examples, test: Examples, validation: int, seed: int) -> None:
+        drawn = permutation(seed, Stream.SYSTEM, len(train))
+        held, kept = drawn[:validation].sort().values, drawn[validation:].sort().values
+        self.parts = {"train": train.take(kept), "validation": train.take(held), "test": test}
+        self.order = EpochOrder(seed, len(kept))
+
+    def train_examples(self, step: int, batch_size: int) -> Examples:
+        """Return the training examples of batch ``step``."""
+        train = self.parts["train"]
+        return train.take(self.order.rows(step, batch_size, train.features.device))
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Examples]:
+        """Yield the examples of a split in order, ``batch_size`` at a time."""
+        counts = {name: len(part) for name, part in self.parts.items()}
+        ranges = cut(split, counts, batch_size)
+        return (self.parts[split].take(slice(rows.start, rows.stop)) for rows in ranges)
+
+    def to(self, device: torch.device) -> None:
+        """Move every split."""
+        self.parts = {name: part.to(device) for name, part in self.parts.items()}
+
+
+def held_out(validation: float, rows: int) -> int:
+    """Return how many of ``rows`` training examples to hold out: a number of them, or (a float) a fraction, at least one.
+
+    Example:
+        >>> held_out(0.2, 23), held_out(5000, 60000)
+        (5, 5000)
+    """
+    if isinstance(validation, bool) or not isinstance(validation, int | float):
+        raise ArgumentTypeError(f"`validation` must be a number, but is of type {type(validation).__name__}.")
+    if isinstance(validation, float) and 0 < validation < 1:
+        return min(max(1, round(validation * rows)), rows - 1)
+    if isinstance(validation, int) and 0 < validation < rows:
+        return validation
+    wanted = "between 0 and 1, the fraction" if isinstance(validation, float) else f"from 1 to {rows - 1}, the number"
+    raise ArgumentError(f"`validation` must be {wanted} of the {rows} training examples to hold out, but is {validation}.")

@@ -1,0 +1,168 @@
+"""Multi-label learning: which labels a row has."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from steadyrnn.errors import ArgumentError, DataError, ShapeError
+
+from .arff import read_arff, read_label_names
+from .base import Batch, Interface, Task
+from .examples import Examples, Splits, held_out
+from .guessing import label_guess
+from .locate import DATA_SETS, data_folder, read_file
+from .repository_file import read_repository, read_split
+from .settings import MultiLabelSettings
+
+__all__ = ["DEPTHS", "MultiLabel", "read_labelled"]
+
+DEPTHS = (1, 3, 5)
+"""The k of precision@k."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a data set must count: training and test rows, features, labels."""
+
+    rows: tuple[int, int]
+    features: int
+    labels: int
+
+
+SIZES: dict[str, Sizes] = {
+    "bibtex": Sizes((4880, 2515), 1836, 159),
+    "mediamill": Sizes((30993, 12914), 120, 101),
+}
+"""Every data set's counts, as in the paper's Table 5."""
+
+
+class MultiLabel(Task):
+    r"""Name the labels of a row of features, for networks without time.
+
+    The loss is the binary cross-entropy of a sigmoid an output, a mean over rows and labels. The paper's figure does not name
+    its measure; the repository it takes its data from ranks labels, so the metric is
+
+    .. math:: \text{precision@}k = \tfrac1k \, \# \bigl( \{k \text{ largest outputs}\} \cap \{\text{labels of the row}\} \bigr)
+
+    averaged over rows, for k = 1, 3, 5. A row without labels counts as 0.
+
+    Args:
+        settings: Which data set, and its form.
+
+    References:
+        Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
+        ICML 2018 (appendix C.1.1). https://arxiv.org/abs/1803.09327
+        Bhatia et al. The Extreme Classification Repository.
+    """
+
+    metric = "precision@1"
+    higher_is_better = True
+
+    def __init__(self, settings: MultiLabelSettings) -> None:
+        super().__init__()
+        self.settings, self.sizes = settings, SIZES[settings.data_set]
+        train, test = read_labelled(data_folder(settings.data_dir), settings, self.sizes)
+        self.splits = Splits(train, test, held_out(settings.validation, len(train)), settings.seed)
+
+    @property
+    def interface(self) -> Interface:
+        """A row of features in, a logit for each label out."""
+        return Interface(self.sizes.features, self.sizes.labels, reads="row")
+
+    @property
+    def baselines(self) -> Mapping[str, float]:
+        """Each label with its own share of the test rows."""
+        return label_guess(self.splits.parts["test"].targets, DEPTHS)
+
+    def epoch_steps(self, batch_size: int) -> int:
+        """Return how many batches it takes to see every training row."""
+        return self.splits.order.steps(batch_size)
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        """Return training batch number ``step``."""
+        return _batch(self.splits.train_examples(step, batch_size))
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        """Yield the rows of a split in order."""
+        return map(_batch, self.splits.batches(split, batch_size))
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean binary cross-entropy, in nats."""
+        return binary_cross_entropy_with_logits(_wide(output, batch.target), batch.target)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return sums over rows: of the mean cross-entropy of a row, and of its hits among the first k."""
+        each = binary_cross_entropy_with_logits(_wide(output, batch.target), batch.target, reduction="none")
+        ranked = output.topk(min(max(DEPTHS), output.shape[1])).indices  # (B, 5)
+        hits = batch.target.gather(1, ranked).double()
+        sums = {f"hits@{k}": hits[:, :k].sum() for k in DEPTHS}
+        return {"cross_entropy": each.sum(dtype=torch.float64) / output.shape[1], **sums, "count": hits.new_tensor(len(hits))}
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return loss and precisions."""
+        precisions = {f"precision@{k}": sums[f"hits@{k}"] / (k * sums["count"]) for k in DEPTHS}
+        return {"loss": sums["cross_entropy"] / sums["count"]} | precisions
+
+    def to(self, device: torch.device | str) -> "MultiLabel":
+        """Move the rows."""
+        super().to(device)
+        self.splits.to(self.device)
+        return self
+
+
+def read_labelled(folder: Path, settings: MultiLabelSettings, sizes: Sizes) -> tuple[Examples, Examples]:
+    """Return rows to train and to test on, if they count what the data set must."""
+    forms = DATA_SETS[settings.data_set].forms
+    present = [form for form, files in forms.items() if all((folder / file.path).is_file() for file in files)]
+    form = settings.form if settings.form is not None else (present or list(forms))[0]
+    if form not in READERS:
+        raise ArgumentError(f"`form` must be one of {', '.join(READERS)}, or None, but is {form!r}.")
+    parts = READERS[form](folder, settings)
+    for part, name, rows in zip(parts, ("training", "test"), sizes.rows, strict=True):
+        counts = len(part), part.features.shape[1], part.targets.shape[1]
+        if counts != (rows, sizes.features, sizes.labels):
+            raise DataError(
+                f"{folder / settings.data_set} must have {rows} {name} rows, {sizes.features} features and {sizes.labels} "
+                f"labels, but has {counts[0]}, {counts[1]} and {counts[2]}. Files may be exchanged or cut off."
+            )
+    return parts
+
+
+def _read_mulan(folder: Path, settings: MultiLabelSettings) -> tuple[Examples, Examples]:
+    name = settings.data_set
+    xml, *paths = f"{name}/{name}.xml", f"{name}/{name}-train.arff", f"{name}/{name}-test.arff"
+    labels = read_label_names(read_file(folder, xml), folder / xml)
+    train, test = (read_arff(read_file(folder, path), folder / path, labels) for path in paths)
+    return train, test
+
+
+def _read_repository(folder: Path, settings: MultiLabelSettings) -> tuple[Examples, Examples]:
+    name = settings.data_set
+    text, *paths = f"{name}/{name.capitalize()}_data.txt", f"{name}/{name}_trSplit.txt", f"{name}/{name}_tstSplit.txt"
+    rows = read_repository(read_file(folder, text), folder / text)
+    train, test = (read_split(read_file(folder, path), folder / path, len(rows), settings.split) for path in paths)
+    if bool(torch.isin(train, test).any()):
+        raise DataError(f"{folder / paths[1]} and {folder / paths[0]} must share no row, but do. Obtain both again.")
+    return rows.take(train), rows.take(test)
+
+
+READERS: dict[str, Callable[[Path, MultiLabelSettings], tuple[Examples, Examples]]] = {
+    "mulan": _read_mulan,
+    "repository": _read_repository,
+}
+"""Every form by name."""
+
+
+def _batch(rows: Examples) -> Batch:
+    return Batch(rows.features, rows.targets.to(torch.float32))
+
+
+def _wide(output: Tensor, target: Tensor) -> Tensor:
+    """Return logits of at least float32, (B, C) as the target."""
+    if output.shape != target.shape:
+        raise ShapeError(f"`output` must have shape {tuple(target.shape)}, a logit a label, but has {tuple(output.shape)}.")
+    return output if output.dtype == torch.float64 else output.float()

@@ -1,0 +1,115 @@
+"""Classification of the UCR archive's time series."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from steadyrnn.errors import ArgumentError
+
+from .base import Batch, Interface, Task
+from .examples import Examples, Splits, held_out
+from .guessing import class_guess
+from .locate import data_folder, read_file
+from .scoring import class_loss, class_scores, class_summary
+from .series_file import read_series
+from .settings import UcrSettings
+from .steps import features_per_step, time_major
+from .ucr_sets import UcrSet, ucr_set
+
+__all__ = ["Ucr", "read_ucr"]
+
+
+class Ucr(Task):
+    r"""Name the class of a time series; the 21 sets of the paper's Table 4.
+
+    A series of L numbers, z-normalized in the archive, is read D a step: input (L/D, B, D), with D the largest divisor of L
+    up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.steps.features_per_step`), except for 50words, where the table has 27
+    steps of 10. Labels become classes 0..C-1 in ascending order. Training and test series are those of the archive's
+    release of 2015, which the paper used, read from the files of 2018: for three sets that exchanges TRAIN and TEST. 20 % of
+    the training series are held out, drawn by the seed; the paper does not give its draw.
+
+    The paper's networks have one output for each integer from 0 to the largest label, so some outputs never are right;
+    ``paper_outputs`` adds as many, behind those of the classes, which makes the table's numbers of parameters.
+
+    Args:
+        settings: Which set, and how it is read.
+
+    References:
+        Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
+        ICML 2018 (appendix C). https://arxiv.org/abs/1803.09327
+        Dau et al. The UCR Time Series Classification Archive. 2018.
+    """
+
+    metric = "accuracy"
+    higher_is_better = True
+
+    def __init__(self, settings: UcrSettings) -> None:
+        super().__init__()
+        self.settings, self.known = settings, ucr_set(settings.dataset)
+        self.features = _features(settings.features_per_step, self.known)
+        train, test = read_ucr(data_folder(settings.data_dir), self.known)
+        self.splits = Splits(train, test, held_out(settings.validation, len(train)), settings.seed)
+
+    @property
+    def interface(self) -> Interface:
+        """Some numbers of the series a step in, a logit for each class out, from the last step."""
+        classes = len(self.known.labels)
+        return Interface(self.features, classes + self.known.extra * self.settings.paper_outputs)
+
+    @property
+    def baselines(self) -> Mapping[str, float]:
+        """Entropy of the test labels, share of the commonest."""
+        return class_guess(self.splits.parts["test"].targets)
+
+    def epoch_steps(self, batch_size: int) -> int:
+        """Return how many batches it takes to see every training series."""
+        return self.splits.order.steps(batch_size)
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        """Return training batch number ``step``."""
+        return self._batch(self.splits.train_examples(step, batch_size))
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        """Yield the series of a split in order."""
+        return map(self._batch, self.splits.batches(split, batch_size))
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy."""
+        return class_loss(output, batch.target)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return sums of cross-entropy, right answers, series."""
+        return class_scores(output, batch.target)
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return loss and accuracy."""
+        return class_summary(sums)
+
+    def to(self, device: torch.device | str) -> "Ucr":
+        """Move the series."""
+        super().to(device)
+        self.splits.to(self.device)
+        return self
+
+    def _batch(self, series: Examples) -> Batch:
+        return Batch(time_major(series.features, self.features), series.targets)
+
+
+def read_ucr(folder: Path, known: UcrSet) -> tuple[Examples, Examples]:
+    """Return the series to train and to test on, in the split of 2015."""
+    train, test = (
+        Examples(*read_series(read_file(folder, path), folder / path, rows, known.length, known.labels))
+        for path, rows in zip(known.paths(), known.counts(), strict=True)
+    )
+    return train, test
+
+
+def _features(asked: int | None, known: UcrSet) -> int:
+    """Return how many numbers a step takes."""
+    if asked is None:
+        return known.features or features_per_step(known.length)
+    if isinstance(asked, bool) or asked < 1 or known.length % asked:
+        raise ArgumentError(f"`features_per_step` must be a divisor of the length {known.length}, but is {asked}.")
+    return asked
