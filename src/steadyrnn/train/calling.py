@@ -1,0 +1,111 @@
+"""Calling a model on a batch: states carried along, rows' lengths, a batch in parts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrnn.errors import ArgumentError
+from steadyrnn.tasks.base import Batch, Interface
+
+__all__ = ["Part", "batch_rows", "call_model", "cut", "detached", "join_states", "state_tensors", "state_with"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a batch, the states they start from, and their share of the rows."""
+
+    batch: Batch
+    state: Any
+    share: float
+
+
+def call_model(model: Callable[..., Any], batch: Batch, state: Any, interface: Interface) -> tuple[Tensor, Any]:
+    """Return a model's output for a batch, and its last state where the task carries states, else None.
+
+    The model is called with the input alone, with ``hx`` where there is a state to go on from and with ``lengths`` where rows
+    are ragged. It returns its output, or a tuple of output and state.
+
+    Example:
+        >>> batch = Batch(torch.zeros(5, 2, 3), torch.zeros(2, 1))
+        >>> output, state = call_model(sr.SequenceModel(sr.RNN(3, 4), 1), batch, None, Interface(3, 1))
+        >>> output.shape, state
+        (torch.Size([2, 1]), None)
+    """
+    more: dict[str, Any] = {}
+    if interface.carries_state and state is not None and not batch.fresh:
+        more["hx"] = state
+    if batch.lengths is not None:
+        more["lengths"] = batch.lengths
+    result = model(batch.input, **more)
+    output, last = result if isinstance(result, tuple) else (result, None)
+    if interface.carries_state and last is None:
+        raise ArgumentError("`model` must return (output, state), as this task carries states along, but gave no state.")
+    return output, last if interface.carries_state else None
+
+
+def batch_rows(batch: Batch, interface: Interface) -> int:
+    """Return the number of rows of a batch, B."""
+    return batch.input.shape[_input_dimension(interface)]
+
+
+def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part]:
+    """Cut a batch and the states it starts from into parts of nearly equal size, in order; none is empty.
+
+    Example:
+        >>> batch = Batch(torch.zeros(5, 3, 2), torch.zeros(3, 1))
+        >>> [(part.batch.input.shape[1], round(part.share, 2)) for part in cut(batch, None, 2, Interface(2, 1))]
+        [(2, 0.67), (1, 0.33)]
+    """
+    rows = batch_rows(batch, interface)
+    parts = min(parts, rows)
+    if parts <= 1:
+        return [Part(batch, state, 1.0)]
+    inputs = batch.input.tensor_split(parts, _input_dimension(interface))
+    targets = batch.target.tensor_split(parts, 1 if interface.reads == "each" else 0)
+    lengths = [None] * parts if batch.lengths is None else batch.lengths.tensor_split(parts)
+    states = [tensor.tensor_split(parts, 1) for tensor in state_tensors(state)]  # each (layers, B, H)
+    made = []
+    for place, (x, y, ends) in enumerate(zip(inputs, targets, lengths, strict=True)):
+        own = state_with(state, [pieces[place].contiguous() for pieces in states])
+        made.append(Part(Batch(x, y, ends, batch.fresh), own, x.shape[_input_dimension(interface)] / rows))
+    return made
+
+
+def join_states(states: Sequence[Any]) -> Any:
+    """Put the states of the parts of a batch together again."""
+    if len(states) == 1:
+        return states[0]
+    return state_with(states[0], [torch.cat(pieces, 1) for pieces in zip(*map(state_tensors, states), strict=True)])
+
+
+def detached(state: Any) -> Any:
+    """Return a state that gradients do not flow through.
+
+    Example:
+        >>> detached((torch.ones(1, requires_grad=True), torch.ones(1)))[0].requires_grad
+        False
+    """
+    return state_with(state, [tensor.detach() for tensor in state_tensors(state)])
+
+
+def state_tensors(state: Any) -> list[Tensor]:
+    """Return the tensors of a state: none of None, one, or those of a tuple or list."""
+    if state is None:
+        return []
+    if isinstance(state, Tensor):
+        return [state]
+    if isinstance(state, tuple | list) and all(isinstance(tensor, Tensor) for tensor in state):
+        return list(state)
+    raise ArgumentError(f"`model` must return a tensor or a tuple of tensors as its state, but gave {type(state).__name__}.")
+
+
+def state_with(state: Any, tensors: Sequence[Tensor]) -> Any:
+    """Return a state of the same form with other tensors."""
+    return None if state is None else tensors[0] if isinstance(state, Tensor) else tuple(tensors)
+
+
+def _input_dimension(interface: Interface) -> int:
+    return 0 if interface.reads == "row" else 1

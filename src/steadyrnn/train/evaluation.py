@@ -1,0 +1,77 @@
+"""Scores of a model on a split of a task."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.checks import check_positive_int
+from steadyrnn.constraints.slot import cached
+from steadyrnn.errors import DataError
+from steadyrnn.tasks.base import Task
+
+from .calling import call_model
+from .machine import autocast as autocast_context
+from .randomness import undisturbed
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    split: str,
+    batch_size: int,
+    *,
+    autocast: str | None = None,
+    call: Callable[..., Any] | None = None,
+) -> dict[str, float]:
+    """Return the scores of a model on a split, with dropout off; the model and all random states stay as they are.
+
+    Each constraint is evaluated once. Sums stay on the device until the end, in float64.
+
+    Args:
+        model: Any module that takes the task's batches; the task's data goes to its device.
+        task: The task.
+        split: ``"validation"``, ``"test"`` or what else the task has.
+        batch_size: Rows of a batch.
+        autocast: ``"bfloat16"`` or ``"float16"``; None is full precision.
+        call: What to call instead of the model, e.g. the model compiled.
+
+    Returns:
+        The task's summary: ``"loss"`` and the task's metric at least.
+
+    Example:
+        >>> from steadyrnn.tasks.registry import make_task
+        >>> scores = evaluate(sr.SequenceModel(sr.RNN(2, 4), 1), make_task("addition", length=10), "test", 100)
+        >>> list(scores)
+        ['loss']
+    """
+    check_positive_int("batch_size", batch_size)
+    device = next((parameter.device for parameter in model.parameters()), task.device)
+    if task.device != device:
+        task.to(device)
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), cached(), undisturbed():
+            sums = _sums(call or model, task, split, batch_size, autocast)
+    finally:
+        model.train(training)
+    if not sums:
+        raise DataError(f"The split {split!r} of the task has no examples, so there is nothing to score.")
+    return task.summary(dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)))
+
+
+def _sums(call: Callable[..., Any], task: Task, split: str, batch_size: int, autocast: str | None) -> dict[str, Tensor]:
+    """Add the task's scores up over the batches of a split, carrying states along where the task does."""
+    interface, state = task.interface, None
+    sums: dict[str, Tensor] = {}
+    for batch in task.batches(split, batch_size):
+        with autocast_context(autocast, task.device):
+            output, state = call_model(call, batch, state, interface)
+        for name, value in task.scores(output, batch).items():
+            value = value.detach().double()
+            sums[name] = sums[name] + value if name in sums else value
+    return sums

@@ -1,0 +1,82 @@
+"""Where and how precisely a run computes: device, threads, deterministic algorithms, autocast."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from steadyrnn.errors import ArgumentError, DeviceError
+
+from .settings import TrainSettings
+
+__all__ = ["AUTOCAST", "autocast", "choose_device", "machine", "make_scaler"]
+
+AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""The dtypes of ``TrainSettings.autocast`` by name."""
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of a name; ``auto`` is the first GPU where there is one, else the CPU.
+
+    Example:
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ArgumentError(f"`device` must be auto, cpu, cuda or cuda:1, but is {name!r}.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"`device` must be auto, cpu, cuda or cuda:1, but is {name!r}.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise DeviceError(f"`device` is {name!r}, but torch sees {count} CUDA devices here. Use auto or cpu.")
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+@contextmanager
+def machine(settings: TrainSettings) -> Iterator[None]:
+    """Set the number of threads and deterministic algorithms; put both back afterwards.
+
+    Example:
+        >>> with machine(TrainSettings(threads=1, deterministic=True)):
+        ...     torch.are_deterministic_algorithms_enabled()
+        True
+    """
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to promise anything
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict)
+        if settings.threads is not None:
+            torch.set_num_threads(threads)
+
+
+def autocast(name: str | None, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context a model runs in: autocast to the named dtype, or none.
+
+    Example:
+        >>> with autocast("bfloat16", torch.device("cpu")):
+        ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+        torch.bfloat16
+    """
+    return nullcontext() if name is None else torch.autocast(device.type, dtype=AUTOCAST[name])
+
+
+def make_scaler(name: str | None, device: torch.device) -> torch.amp.GradScaler | None:
+    """Return what scales the loss of a run in float16, whose small gradients would vanish, else None.
+
+    Example:
+        >>> make_scaler("bfloat16", torch.device("cpu")) is None
+        True
+    """
+    return torch.amp.GradScaler(device.type) if name == "float16" else None

@@ -1,0 +1,60 @@
+"""Ctrl-C and a request to end: noted while a step runs, answered between two steps."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+__all__ = ["Interrupted", "Signals"]
+
+
+class Interrupted(Exception):
+    """Training was asked to end by a signal. The run is saved and can be resumed.
+
+    Attributes:
+        signal: The signal's number.
+        step: Optimizer steps done.
+        exit_code: What a program should leave with: 130 after Ctrl-C, 143 after a request to end.
+
+    Example:
+        >>> Interrupted(15, step=7).exit_code
+        143
+    """
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"Stopped by {signal.Signals(number).name} after {step} steps; all is saved.")
+        self.signal, self.step, self.exit_code = number, step, 128 + number
+
+
+class Signals:
+    """A context that notes SIGINT and SIGTERM instead of dying of them; the second one ends the program at once.
+
+    Outside the main thread, where no signal arrives, and where ``active`` is False it does nothing.
+
+    Example:
+        >>> with Signals() as signals:
+        ...     signals.received is None
+        True
+    """
+
+    def __init__(self, active: bool = True) -> None:
+        self.received: int | None = None
+        self._active = active
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Signals":
+        if self._active and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            # None: the handler was not set from Python, so Python cannot put it back
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before.clear()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = number

@@ -1,0 +1,119 @@
+"""One optimizer step: batch in parts, loss with penalties, gradients checked and clipped, weights moved."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.constraints.optimizer import penalty
+from steadyrnn.constraints.sites import sites
+from steadyrnn.errors import ArgumentError
+from steadyrnn.tasks.base import Batch, Task
+
+from .calling import Part, batch_rows, call_model, cut, detached, join_states
+from .clipping import clip, gradient_norm, recurrent_parameters
+from .guard import Guard
+from .machine import autocast, make_scaler
+from .optimizers import make_optimizer
+from .settings import TrainSettings
+from .window import Window
+
+__all__ = ["Stepper"]
+
+
+class Stepper:
+    """Moves a model by one optimizer step at a time.
+
+    Of n parts of a batch each loss, a mean over its rows, counts by its share of the rows: the gradients are those of the
+    whole batch, up to rounding (and up to dropout, which draws for each part).
+
+    Args:
+        model: Any module, on the device.
+        task: The task, on the same device.
+        settings: How to train.
+        call: What to call for the model's output: the model, or the model compiled.
+
+    Attributes:
+        state: What the model carries from batch to batch, where the task does that.
+        window: What has added up since the last line of metrics.
+    """
+
+    def __init__(self, model: nn.Module, task: Task, settings: TrainSettings, call: Callable[..., Any]) -> None:
+        self.model, self.task, self.settings, self.call = model, task, settings, call
+        self.interface, device = task.interface, task.device
+        self.scaler = make_scaler(settings.autocast, device)
+        fused = device.type == "cuda" and self.scaler is None and settings.optimizer.name != "rmsprop"
+        self.optimizer = make_optimizer(model, settings.optimizer, fused or None)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.guard, self.window = Guard(device, waits=not fused), Window(device)
+        if fused:
+            self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
+        self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self.recurrent = list(recurrent_parameters(model).values())
+        if settings.clip.recurrent is not None and not self.recurrent:
+            raise ArgumentError("`clip.recurrent` needs a recurrent weight, but `model` has none. Leave it None.")
+        self.penalized = any(site.penalty() is not None for site in sites(model))
+        self.state: Any = None
+
+    def step(self, number: int, batch: Batch, factor: float, scored: bool = False) -> dict[str, Tensor]:
+        """Take optimizer step ``number`` on a batch.
+
+        Args:
+            number: Counted from 1.
+            batch: The batch.
+            factor: What every learning rate is multiplied by.
+            scored: Whether to score the batch.
+
+        Returns:
+            The task's sums over the batch, empty if not ``scored``.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        state = None if batch.fresh else self.state
+        parts = cut(batch, state, self.settings.accumulate, self.interface)
+        losses, states = [], []
+        sums: dict[str, Tensor] = {}
+        for part in parts:
+            output, last = self._forward(part)
+            losses.append(self._backward(output, part))
+            states.append(last)
+            if scored:
+                own = self.task.scores(output.detach(), part.batch)
+                sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
+        self.state = detached(join_states(states))
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        norm = self._move(number, loss, factor)
+        self.window.add(loss, norm, batch_rows(batch, self.interface))
+        return sums
+
+    def _forward(self, part: Part) -> tuple[Tensor, Any]:
+        with autocast(self.settings.autocast, self.task.device):
+            return call_model(self.call, part.batch, part.state, self.interface)
+
+    def _backward(self, output: Tensor, part: Part) -> Tensor:
+        """Add a part's gradients; return its share of the loss, without penalties."""
+        loss = self.task.loss(output, part.batch)
+        total = loss + penalty(self.model) if self.penalized else loss
+        if part.share != 1.0:
+            loss, total = loss * part.share, total * part.share
+        (total if self.scaler is None else self.scaler.scale(total)).backward()
+        return loss.detach()
+
+    def _move(self, number: int, loss: Tensor, factor: float) -> Tensor:
+        """Check and clip the gradients, move the weights; return the gradients' norm before it was clipped."""
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        norm = gradient_norm(self.parameters).to(loss.device)
+        if self.scaler is None:
+            self.guard.watch(number, loss, norm)
+        else:  # a scale that was too large shows in the gradients alone; the scaler leaves such a step out and shrinks
+            self.guard.watch(number, loss, torch.zeros_like(norm))
+        clip(self.settings.clip, self.parameters, self.recurrent, norm)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        if self.scaler is None:
+            self.optimizer.step()
+            return norm
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return torch.where(norm.isfinite(), norm, torch.zeros_like(norm))

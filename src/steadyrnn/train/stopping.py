@@ -1,0 +1,66 @@
+"""What the validations of a run amount to: the best so far, how long nothing got better, whether to stop."""
+
+import math
+from dataclasses import dataclass, replace
+
+from .settings import ScheduleSettings, StopSettings
+
+__all__ = ["Standing", "reason_to_stop"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is remembered of all validations; a new one makes a new standing.
+
+    Attributes:
+        best: Best value of the task's metric, None before the first validation.
+        best_step: Steps done when it was reached.
+        stale: Validations since then.
+        best_loss: Lowest validation loss since the last reduction of the learning rate or before it.
+        stale_loss: Validations since the loss was lowest or the learning rate was reduced.
+        reductions: How often the loss has stalled for as long as the schedule allows.
+
+    Example:
+        >>> first = Standing().after(1, loss=2.0, metric=0.5, higher=True, schedule=ScheduleSettings())
+        >>> then = first.after(2, loss=1.0, metric=0.4, higher=True, schedule=ScheduleSettings())
+        >>> then.best, then.best_step, then.stale, then.best_loss
+        (0.5, 1, 1, 1.0)
+    """
+
+    best: float | None = None
+    best_step: int = 0
+    stale: int = 0
+    best_loss: float | None = None
+    stale_loss: int = 0
+    reductions: int = 0
+
+    def after(self, step: int, *, loss: float, metric: float, higher: bool, schedule: ScheduleSettings) -> "Standing":
+        """Return the standing after one more validation; NaN is worse than any number."""
+        new = replace(self, stale=self.stale + 1, stale_loss=self.stale_loss + 1)
+        if _better(metric, self.best, higher):
+            new = replace(new, best=metric, best_step=step, stale=0)
+        if _better(loss, self.best_loss, higher=False):
+            return replace(new, best_loss=loss, stale_loss=0)
+        if schedule.name == "plateau" and new.stale_loss >= schedule.patience:
+            return replace(new, stale_loss=0, reductions=self.reductions + 1)
+        return new
+
+
+def reason_to_stop(settings: StopSettings, standing: Standing, loss: float) -> str | None:
+    """Return why a run should end after a validation, ``"patience"`` or ``"below"``, else None.
+
+    Example:
+        >>> reason_to_stop(StopSettings(below=0.1), Standing(), loss=0.05)
+        'below'
+    """
+    if settings.below is not None and loss < settings.below:
+        return "below"
+    if settings.patience is not None and standing.stale >= settings.patience:
+        return "patience"
+    return None
+
+
+def _better(value: float, best: float | None, higher: bool) -> bool:
+    if best is None or math.isnan(best):
+        return best is None or not math.isnan(value)
+    return value > best if higher else value < best

@@ -1,0 +1,343 @@
+"""The trainer: any module on any task, with validation, probes, checkpoints and an end."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrnn.errors import ArgumentError, RunError
+from steadyrnn.runs.folder import Run
+from steadyrnn.tasks.base import Task
+
+from .arguments import check_settings
+from .evaluation import evaluate
+from .machine import choose_device, machine
+from .progress import Progress, Silent
+from .randomness import seed_everything, undisturbed
+from .schedules import Moment, rate_factor
+from .settings import TrainSettings
+from .signals import Interrupted, Signals
+from .state import Position, capture, describe, refuse_differences, restore
+from .step import Stepper
+from .stopping import reason_to_stop
+from .weights import clones, load_weights, weights_of
+
+__all__ = ["Callback", "Result", "train"]
+
+Callback = Callable[[int, nn.Module], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run.
+
+    Attributes:
+        last: Scores of the last validation.
+        best: Scores of the best validation, by the task's metric.
+        best_step: Optimizer steps done at that time.
+        test: Scores on the test split, of the best weights.
+        steps: Optimizer steps done.
+        reason: Why the run ended: ``"finished"``, ``"patience"`` or ``"below"``.
+        seconds: From start to end, summed over resumes.
+        examples_per_second: Rows a second of training alone.
+    """
+
+    last: dict[str, float]
+    best: dict[str, float]
+    best_step: int
+    test: dict[str, float]
+    steps: int
+    reason: str
+    seconds: float
+    examples_per_second: float
+
+
+def train(
+    model: nn.Module,
+    task: Task,
+    settings: TrainSettings,
+    *,
+    run: Run | None = None,
+    resume: bool = False,
+    callbacks: Mapping[str, Callback] = MappingProxyType({}),
+    progress: Progress | None = None,
+) -> Result:
+    """Train a model on a task; in the end the model has the weights that were best on the validation split.
+
+    A run is a function of the model's weights, the task and the settings: the trainer seeds all random numbers, batches are
+    numbered by step, and neither validation nor callbacks touch a random state. So a run that was cut off and is resumed from
+    its last checkpoint gives, bit for bit, what it would have given (on the same machine, with deterministic algorithms).
+
+    Ctrl-C and SIGTERM end a run that has a folder after the step in hand, with everything saved.
+
+    Args:
+        model: Any module that takes the task's batches; moved to the settings' device.
+        task: The task; moved likewise.
+        settings: How to train.
+        run: The folder that metrics and checkpoints go to; None writes nothing.
+        resume: Whether to go on from the run's last checkpoint. A run without one starts; a finished one returns its result.
+        callbacks: Measurements by name, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
+            and in the end; what they return is logged as a probe. ``probe.every`` of 0 calls none.
+        progress: What a person sees; None is nothing.
+
+    Returns:
+        Scores, steps, times.
+
+    Raises:
+        TrainingError: A loss or gradient was not finite; the weights are those before that step.
+        Interrupted: A signal came; the run can be resumed.
+        RunError: The run to resume has other settings, or a run to start has a checkpoint.
+        CheckpointError: The checkpoint does not fit the model.
+
+    Example:
+        >>> from steadyrnn.tasks.registry import make_task
+        >>> model = sr.SequenceModel(sr.RNN(2, 8, transition="spectral"), 1)
+        >>> result = train(model, make_task("addition", length=10), TrainSettings(steps=20, batch_size=16, device="cpu"))
+        >>> result.steps, result.reason, list(result.test)
+        (20, 'finished', ['loss'])
+    """
+    check_settings(settings)
+    if resume and run is None:
+        raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
+    with machine(settings):
+        return _Trainer(model, task, settings, run, callbacks, progress or Silent()).run_to_the_end(resume)
+
+
+class _Trainer:
+    """One run, from where it stands to its end."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        settings: TrainSettings,
+        run: Run | None,
+        callbacks: Mapping[str, Callback],
+        progress: Progress,
+    ) -> None:
+        self.settings, self.run, self.callbacks, self.progress = settings, run, callbacks, progress
+        device = choose_device(settings.device)
+        self.model, self.task = model.to(device), task.to(device)
+        self.call: Callable[..., Any] = torch.compile(model) if settings.compile else model
+        self.stepper = Stepper(self.model, self.task, settings, self.call)
+        self.epoch_steps = task.epoch_steps(settings.batch_size)
+        self.total = settings.steps or settings.epochs * self.epoch_steps
+        self.validate_every = settings.validate_every or self.epoch_steps
+        self.save_every = settings.save_every or self.validate_every
+        self.description = describe(task, settings)
+        self.position = Position()
+        self.best: dict[str, Tensor] = {}  # the best weights, where no folder keeps them
+        self.shown: dict[str, Any] = {}
+        self.started = time.perf_counter()
+
+    def run_to_the_end(self, resume: bool) -> Result:
+        """Start or resume, step until there is a reason to end, test."""
+        self._begin(resume)
+        if self.position.reason is None:
+            with Signals(active=self.run is not None) as signals:
+                self._loop(signals)
+                self._finish()
+        self._take_best()
+        return self._result(self.position.reason or "")
+
+    # Beginning
+
+    def _begin(self, resume: bool) -> None:
+        self.model.train()
+        seed_everything(self.settings.seed)
+        if self.run is None:
+            self._probe()
+            return
+        stored = "last" in self.run.checkpoints()
+        if stored and not resume:
+            raise RunError(f"`run` has a checkpoint already: {self.run.folder}. Resume it, or start a new run.")
+        if resume:
+            refuse_differences({"train": self.run.config.get("train", {})}, self.description)
+        if stored:
+            checkpoint = self.run.load("last")
+            refuse_differences(checkpoint.facts.get("settings", {}), self.description)
+            self.position = restore(self.stepper, checkpoint.tensors, checkpoint.facts)
+            if self.position.reason is None:
+                self.run.rewind(self.position.step)
+            return
+        self.run.rewind(0)  # a run that was killed before its first checkpoint may have left some lines
+        self._probe()
+        self._save()
+
+    # Stepping
+
+    def _loop(self, signals: Signals) -> None:
+        position = self.position
+        self.progress.begin(self.total, position.step)
+        self.stepper.window.resume()
+        try:
+            while position.reason is None:
+                self._step()
+                self._between_steps()
+                self.progress.update(position.step, self.shown)
+                if signals.received is not None and position.reason is None:
+                    self._interrupt(signals.received)
+        finally:
+            self.progress.end()
+
+    def _step(self) -> None:
+        settings, position = self.settings, self.position
+        moment = Moment(position.step, self.epoch_steps, self.total, position.standing.reductions)
+        factor = rate_factor(settings.schedule, moment)
+        number = position.step + 1
+        logged = number % settings.log_every == 0 or number == self.total
+        batch = self.task.train_batch(position.step, settings.batch_size)
+        sums = self.stepper.step(number, batch, factor, scored=logged)
+        position.step = number
+        if logged:
+            self._log_training(sums, factor)
+
+    def _between_steps(self) -> None:
+        """Do what is due after a step; the checkpoint comes last, so that it lies behind all lines of its step."""
+        step, position = self.position.step, self.position
+        last = step == self.total
+        validates, saves = last or step % self.validate_every == 0, step % self.save_every == 0
+        if not (validates or saves or self._probes(step)):
+            return
+        self.stepper.guard.check()
+        self.stepper.window.pause()
+        if validates:
+            self._validate()
+        if last and position.reason is None:
+            position.reason = "finished"
+        if self._probes(step) or position.reason is not None:
+            self._probe()
+        if saves and position.reason is None:
+            self._save()
+        self.stepper.window.resume()
+
+    def _validate(self) -> None:
+        position, task, settings = self.position, self.task, self.settings
+        scores = self._evaluate("validation")
+        position.validation = scores
+        position.standing = position.standing.after(
+            position.step,
+            loss=scores["loss"],
+            metric=scores[task.metric],
+            higher=task.higher_is_better,
+            schedule=settings.schedule,
+        )
+        self._log("validation", scores)
+        self.shown[f"validation {task.metric}"] = scores[task.metric]
+        if position.standing.best_step == position.step:
+            position.best = scores
+            self._keep_best()
+        position.reason = reason_to_stop(settings.stop, position.standing, scores["loss"])
+
+    def _evaluate(self, split: str) -> dict[str, float]:
+        size = self.settings.evaluation_batch_size or self.settings.batch_size
+        return evaluate(self.model, self.task, split, size, autocast=self.settings.autocast, call=self.call)
+
+    # Probes
+
+    def _probes(self, step: int) -> bool:
+        every = self.settings.probe.every
+        return bool(self.callbacks) and every > 0 and step % every == 0
+
+    def _probe(self) -> None:
+        if not self.callbacks or self.settings.probe.every == 0:
+            return
+        step = self.position.step
+        done = {record.get("name") for record in self.run.metrics()} if self.run is not None and step == 0 else set()
+        for name, callback in self.callbacks.items():
+            if name in done:
+                continue
+            with undisturbed():
+                record = callback(step, self.model)
+            self.model.train()
+            if self.run is not None:
+                self.run.log({"kind": "probe", "step": step, "name": name, **record})
+
+    # Ending
+
+    def _interrupt(self, number: int) -> None:
+        self.stepper.guard.check()
+        self.stepper.window.pause()
+        self._save()
+        self._log_end("interrupted")
+        raise Interrupted(number, self.position.step)
+
+    def _finish(self) -> None:
+        """Test the best weights. The last checkpoint is written behind the last line: a run killed before does it again."""
+        tensors: dict[str, Tensor] = {}
+        if self.run is not None:
+            self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
+            tensors = clones(capture(self.stepper, self.position, self.description)[0])
+        self._take_best()
+        self.position.test = self._evaluate("test")
+        self._log("test", self.position.test | {"checkpoint": "best"})
+        self._log_end(self.position.reason or "finished")
+        if self.run is not None:
+            self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
+            self.run.save("last", tensors, capture(self.stepper, self.position, self.description)[1])
+
+    def _result(self, reason: str) -> Result:
+        position, window = self.position, self.stepper.window
+        training = position.training + window.seconds
+        return Result(
+            last=position.validation,
+            best=position.best,
+            best_step=position.standing.best_step,
+            test=position.test,
+            steps=position.step,
+            reason=reason,
+            seconds=self._elapsed(),
+            examples_per_second=(position.rows + window.rows) / training if training > 0 else 0.0,
+        )
+
+    # Checkpoints
+
+    def _save(self) -> None:
+        if self.run is not None:
+            self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
+            self.run.save("last", *capture(self.stepper, self.position, self.description))
+
+    def _keep_best(self) -> None:
+        if self.run is None:
+            self.best = clones(weights_of(self.model))
+            return
+        facts = {"step": self.position.step, "validation": self.position.best, "settings": self.description}
+        self.run.save("best", weights_of(self.model), facts)
+
+    def _take_best(self) -> None:
+        load_weights(self.model, self.best if self.run is None else self.run.load("best").tensors)
+
+    # Lines of metrics
+
+    def _log_training(self, sums: Mapping[str, Tensor], factor: float) -> None:
+        window, position = self.stepper.window, self.position
+        self.stepper.guard.check()
+        loss, norm = window.means()
+        window.pause()
+        speed = window.rows / window.seconds if window.seconds > 0 else 0.0
+        scores = self.task.summary({name: float(value) for name, value in sums.items()})
+        rate = self.settings.optimizer.lr * factor
+        own = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
+        self._log("train", scores | own)
+        self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
+        self.shown |= {"examples/s": round(speed)}
+        position.rows, position.training = position.rows + window.rows, position.training + window.seconds
+        window.clear()
+        window.resume()
+
+    def _log(self, kind: str, values: Mapping[str, Any]) -> None:
+        if self.run is not None:
+            step = self.position.step
+            record = {"kind": kind, "step": step, "epoch": step / self.epoch_steps, "time": self._elapsed()}
+            self.run.log(record | dict(values))
+
+    def _log_end(self, reason: str) -> None:
+        if self.run is not None:
+            self.run.log({"kind": "end", "step": self.position.step, "reason": reason})
+
+    def _elapsed(self) -> float:
+        return self.position.elapsed + time.perf_counter() - self.started
