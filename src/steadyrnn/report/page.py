@@ -1,0 +1,129 @@
+"""One self-contained HTML page from run folders."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steadyrnn.errors import RunError
+from steadyrnn.runs.files import write_atomically
+
+from .chart import Chart, draw
+from .groups import Configuration, Contest, group, shown
+from .markup import Markup
+from .numbers import number
+from .pictures import contraction, gradient_flow, learning, margins, singular_values
+from .reading import read_all
+from .tables import behind, command_line, comparison, details, differences, headline
+
+__all__ = ["write_report"]
+
+ROOM = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart as the page shows it: drawn, with the numbers behind it."""
+
+    chart: Chart
+    svg: Markup | None
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | None = None, title: str | None = None) -> Path:
+    """Write one HTML page about one or many runs; return its path.
+
+    The page needs nothing but itself: style and pictures are inside, there is no script and no request. The same runs give
+    the same bytes. Runs are compared where task and settings agree; those that differ by the seed alone count as one
+    configuration, with mean and spread. What a run does not have (probes, a certificate, an end) is said, not guessed.
+
+    Args:
+        folders: Run folders, or folders above them.
+        out: The file to write; folders above it are made, an older file is replaced as a whole.
+        command: The command that makes the report, to be shown in it.
+        title: The heading; None makes one from the tasks.
+
+    Raises:
+        RunError: There is no run in ``folders``, or jinja2 is missing.
+
+    Example:
+        >>> from steadyrnn.report.page import write_report
+        >>> write_report([Path("runs")], Path("report.html"))  # doctest: +SKIP
+        PosixPath('report.html')
+    """
+    contests = group(read_all(folders))
+    text = render(contests, command, title)
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, text.encode("utf-8"))
+    return out
+
+
+def render(contests: Sequence[Contest], command: Sequence[str] | None, title: str | None) -> str:
+    """Return the page."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        raise RunError("A report needs jinja2, which is not installed: `pip install steadyrnn[report]`.") from error
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((ROOM / "template.html").read_text(encoding="utf-8"))
+    trials = [trial for contest in contests for trial in contest.trials]
+    models = sorted({trial.model for trial in trials})
+    return template.render(
+        style=Markup((ROOM / "style.css").read_text(encoding="utf-8")),
+        title=title or ", ".join(contest.title for contest in contests),
+        summary=f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
+        contests=[view(index, contest) for index, contest in enumerate(contests, 1)],
+        command=command_line(command) if command else None,
+    )
+
+
+def plural(count: int, thing: str) -> str:
+    """Return a count of things in words."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def view(index: int, contest: Contest) -> dict[str, Any]:
+    """Return what the template shows of a contest."""
+    labels, differing = differences(contest)
+    return {
+        "id": f"task-{index}",
+        "title": contest.title,
+        "settings": [(key, shown(value)) for key, value in contest.settings.items() if value is not None],
+        "headline": headline(contest),
+        "metric": contest.metric,
+        "better": "higher is better" if contest.higher else "lower is better",
+        "baseline": None if contest.baseline(contest.metric) is None else number(contest.baseline(contest.metric)),
+        "rows": comparison(contest),
+        "learning": [figure(chart) for chart in learning(contest)],
+        "flow": [figure(chart) for chart in gradient_flow(contest)],
+        "spectra": spectra(contest),
+        "several": any(len(configuration.trials) > 1 for configuration in contest.configurations),
+        "labels": labels,
+        "differing": differing,
+        "configurations": [configuration_view(configuration) for configuration in contest.configurations],
+    }
+
+
+def spectra(contest: Contest) -> dict[str, list[Figure]]:
+    """Return the pictures of spectra: margin, contraction and a weight of each configuration; apart, the other weights."""
+    fans = [charts for charts in singular_values(contest) if charts]
+    first = [margins(contest), contraction(contest), *(charts[0] for charts in fans)]
+    others = [chart for charts in fans for chart in charts[1:]]
+    return {"first": [figure(chart) for chart in first if chart.curves], "others": [figure(chart) for chart in others]}
+
+
+def configuration_view(configuration: Configuration) -> dict[str, Any]:
+    """Return what the template shows of a configuration: its runs."""
+    return {
+        "label": configuration.label,
+        "style": configuration.style,
+        "trials": [details(trial) for trial in configuration.trials],
+    }
+
+
+def figure(chart: Chart) -> Figure:
+    """Return a chart drawn."""
+    header, rows = behind(chart)
+    return Figure(chart, draw(chart), header, rows)
