@@ -18,8 +18,9 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.awaited import LargestNorms, largest_norm
 from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.cuda.launch import full_rows
 from steadyrnn.engines.ops import is_kept
-from steadyrnn.engines.parallel import WindowRun
+from steadyrnn.engines.parallel import WindowRun, fuses
 from steadyrnn.engines.rounding import Sizes, local_rounding
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.engines.windows import OVERHEAD, SETUP, Windows, choose_windows
@@ -85,7 +86,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         asked: Tolerances.
     """
     bounds = bounds_of(run, certificate, asked.cold)
-    windows = windows_for(run, certificate, bounds, asked)
+    windows = windows_for(run, certificate, bounds, asked, fuses(run, requested))
     if windows.number == 1:
         choice = select(requested, run)
         output, state = ENGINES[choice.engine].run(run)
@@ -154,8 +155,8 @@ def flattens(certificate: LayerCertificate) -> bool:
     return isinstance(cell, RNNStep) and isinstance(cell.activation, Tanh | Sigmoid)
 
 
-def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked) -> Windows:
-    """Return the windows to run in."""
+def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked, fused: bool) -> Windows:
+    """Return the windows to run in; where one kernel runs them all, as many as it runs side by side."""
     best, x = certificate.best, run.input
     steps, rows, width = x.shape
     size, gates = run.state[0].shape[-1], len(run.cell.gates)
@@ -164,10 +165,11 @@ def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, 
         constants = constants_of(certificate, bounds.states, bounds.inputs)
         warmup = max(warmup, gradient_warmup(constants, bounds.states, asked.gradient_tol))
     kind = x.device.type if x.device.type in OVERHEAD else "cuda"
-    row_cost = 2 * gates * size * (size + width) / OVERHEAD[kind]
+    lanes = full_rows(x.device) if fused else lanes_of(x)
+    row_cost = 1 / lanes if fused else 2 * gates * size * (size + width) / OVERHEAD[kind]
     gamble = asked.gradient_tol is None and asked.tol > _NOISE * torch.finfo(x.dtype).eps / 2 * bounds.states
     likely = likely_warmup(asked.decay, asked.tol * best.norm.lower / (8 * max(bounds.radius, asked.tol)))
-    return choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes_of(x))
+    return choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes)
 
 
 def lanes_of(x: Tensor) -> int:

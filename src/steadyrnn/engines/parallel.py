@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +19,12 @@ from steadyrnn.errors import ArgumentError
 
 from .awaited import Awaited, largest_norm
 from .base import Recurrence
+from .cuda.launch import FusedWindows, refusal
+from .ops import is_kept
 from .select import ENGINES, Choice, select
 from .windows import Windows
 
-__all__ = ["Pass", "WindowRun", "lengths_of"]
+__all__ = ["Pass", "WindowRun", "fuses", "lengths_of"]
 
 
 def lengths_of(recurrence: Recurrence) -> Tensor | None:
@@ -39,6 +42,18 @@ def lengths_of(recurrence: Recurrence) -> Tensor | None:
     return torch.searchsorted(-sizes.cpu(), -torch.arange(recurrence.input.shape[1]))
 
 
+def fuses(recurrence: Recurrence, requested: str) -> bool:
+    """Say whether one kernel runs all windows of a recurrence in place: where there is one, and no gradient is wanted.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero = torch.zeros(1, 1)
+        >>> fuses(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero), "auto")  # on a CPU
+        False
+    """
+    return requested == "auto" and not is_kept(recurrence.tensors) and refusal(recurrence) is None
+
+
 def check_windows(recurrence: Recurrence, windows: Windows) -> None:
     """Refuse windows that are fewer than two or do not end with the last step, and time that runs backwards."""
     (k, chunk, number), steps = windows, recurrence.input.shape[0]
@@ -52,7 +67,7 @@ class Pass(NamedTuple):
     """All windows run once, from the warm-up's end or from the last pass's ends; rows are windows x batch."""
 
     start: State  # each (J * B, H)
-    output: Tensor  # (C, J * B, H)
+    output: Tensor  # (C, J * B, H); from one kernel all of the sequence, (T, B, H)
     end: State  # each (J * B, H)
     errors: Tensor  # (J, B), on the CPU: bound on the error of each start state, in the norm of the contraction
 
@@ -110,8 +125,9 @@ class WindowRun:
         self.sweeps = 0
         self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
         self.earlier: list[Pass] = []
+        self.fused = self._fuse()
         self.warm, start, first = self._begin()
-        self.largest = largest_norm(self.warm) if measure else math.inf
+        self.largest = largest_norm(self.warm) if measure and self.fused is None else 0.0 if measure else math.inf
         self.latest = self._main(start, None, first)
 
     @property
@@ -155,12 +171,22 @@ class WindowRun:
             return start[0].new_empty(0, *start[0].shape), start
         return self._run(self.warm_input(), start, self._remaining(0, self.windows.warmup))
 
+    def _fuse(self) -> FusedWindows | None:
+        """Return the run in one kernel, where there is one and no gradient is wanted."""
+        if not fuses(self.recurrence, self.requested):
+            return None
+        self.choice = Choice("cuda", "one kernel runs all windows in place")
+        return FusedWindows(self.recurrence, self.windows, self.measure)
+
     def _begin(self) -> tuple[Tensor, State, tuple[Tensor, State] | None]:
         """Return the warm-up's outputs and end and, where one run gives both, the main part's.
 
         The state of a cell with one is its output, so that the main part need not wait for the warm-up to end.
         """
         (k, chunk, number), x = self.windows, self.recurrence.input
+        if self.fused is not None:
+            led, ended = self.fused.begin(*self._cold())
+            return self.fused.output[:k], (led,), (self.fused.output, (ended,))
         if self.recurrence.cell.states > 1 or k == 0 or k + number * chunk != x.shape[0]:
             return *self._warm_up(), None
         data = x.unfold(0, k + chunk, chunk).permute(3, 0, 1, 2).reshape(k + chunk, number * self.rows, x.shape[2])
@@ -173,15 +199,20 @@ class WindowRun:
         return tuple(torch.cat([s, s.new_zeros(more, s.shape[1])]) for s in self.recurrence.state)
 
     def _main(self, start: State, before: Tensor | None, done: tuple[Tensor, State] | None = None) -> Pass:
-        rest = self._remaining(self.windows.warmup, self.windows.chunk)
-        output, end = self._run(self.main_input(), start, rest) if done is None else done
+        output, end = self._main_run(start) if done is None else done
         measured = Awaited(self._mismatch(start, end))
-        self.joined = self._join(output)  # while the numbers above are on their way
+        self.joined = self._join(output) if self.fused is None else output  # while the numbers above are on their way
         if self.meanwhile is not None:
             self.meanwhile = self.meanwhile()
         if self.measure:
-            self.largest = max(self.largest, largest_norm(output))
+            self.largest = max(self.largest, largest_norm(output) if self.fused is None else self.fused.largest())
         return Pass(start, output, end, self._errors(measured.value(), before))
+
+    def _main_run(self, start: State) -> tuple[Tensor, State]:
+        """Run every window behind its warm-up."""
+        if self.fused is not None:
+            return self.fused.output, (self.fused.again(*start),)
+        return self._run(self.main_input(), start, self._remaining(self.windows.warmup, self.windows.chunk))
 
     def _run(self, data: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Run rows of any lengths in any order."""
@@ -216,7 +247,7 @@ class WindowRun:
     def _errors(self, measured: Tensor, before: Tensor | None) -> Tensor:
         """Return bounds on the errors of the start states, (J, B)."""
         rate, chunk = self.contraction.rate, self.windows.chunk
-        mismatch = pad(torch.where(self._running(), measured, 0.0), (0, 0, 1, 0))
+        mismatch = pad(measured if self._running is None else torch.where(self._running, measured, 0.0), (0, 0, 1, 0))
         check_finite("input", mismatch)
         if before is not None:
             return swept_errors(rate, chunk, mismatch, before)
@@ -224,17 +255,20 @@ class WindowRun:
         ahead[0] = 0.0
         return boundary_errors(rate, chunk, mismatch).minimum(ahead)
 
-    def _running(self) -> Tensor:
-        """Say which rows still run where windows 1 to J - 1 start to matter, (J - 1, B)."""
+    @cached_property
+    def _running(self) -> Tensor | None:
+        """Say which rows still run where windows 1 to J - 1 start to matter, (J - 1, B); None where all do."""
+        if self.lengths is None:
+            return None
         k, chunk, number = self.windows
-        starts = (k + chunk * torch.arange(1, number)).unsqueeze(1)
-        ends = torch.full((self.rows,), self.recurrence.input.shape[0]) if self.lengths is None else self.lengths
-        return starts < ends
+        return (k + chunk * torch.arange(1, number)).unsqueeze(1) < self.lengths
 
     @property
     def errors(self) -> Tensor:
         """Bound on the norm of the error of every start state that matters, (J, B), zero where a row has ended."""
-        return torch.where(pad(self._running(), (0, 0, 1, 0), value=True), self.latest.errors, 0.0)
+        if self._running is None:
+            return self.latest.errors
+        return torch.where(pad(self._running, (0, 0, 1, 0), value=True), self.latest.errors, 0.0)
 
     @property
     def truncation(self) -> float:

@@ -1,0 +1,1 @@
+"""Kernels in CUDA, compiled when they are first run: nothing is built at installation."""
