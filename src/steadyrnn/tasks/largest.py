@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -39,15 +38,14 @@ def answer_distribution(length: int, k: int) -> list[float]:
         >>> round(max(chances), 3), round(-sum(p * math.log(p) for p in chances if p > 0), 3)
         (0.136, 2.484)
     """
-
-    def term(j: int, above: int) -> float:  # of the sum; logarithms, since binomials outgrow a float from N = 1030 on
-        if above == 0:
-            return 1.0 if j == 0 else 0.0
-        binomial = math.lgamma(length + 1) - math.lgamma(j + 1) - math.lgamma(length - j + 1)
-        return math.exp(binomial + j * math.log(above / length) + (length - j) * math.log1p(-above / length))
-
-    at_most = [0.0, *(math.fsum(term(j, length - 1 - v) for j in range(k)) for v in range(length))]
-    return [max(high - low, 0.0) for low, high in pairwise(at_most)]  # rounding may leave -1e-17 of a nought
+    j, v = torch.arange(k, dtype=torch.float64), torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (k,), (N, 1)
+    above, rest = (length - 1 - v) / length, (v + 1) / length
+    # logarithms, since binomials outgrow a float from N = 1030 on
+    binomials = math.lgamma(length + 1) - torch.lgamma(j + 1) - torch.lgamma(length - j + 1)
+    at_most = (binomials + torch.xlogy(j, above) + torch.xlogy(length - j, rest)).exp().sum(1)  # (N,)
+    chances = at_most.diff(prepend=at_most.new_zeros(1)).clamp(min=0)  # rounding may leave -1e-17 of a nought
+    result: list[float] = chances.tolist()
+    return result
 
 
 class Largest(Task):

@@ -8,7 +8,7 @@ from torch import Tensor
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 
-from .hashing import Stream, permutation
+from .hashing import Stream, bits
 from .settings import TaskSettings
 
 __all__ = ["EpochOrder", "cut", "split_counts", "stream_rows"]
@@ -56,7 +56,7 @@ class EpochOrder:
 
     Epochs follow each other without a gap: a batch is always full, and one at the end of an epoch goes on into the next. So
     n examples in a row from a multiple of n on are all different, whatever the batch size. A pure function of its arguments;
-    the order of the epoch asked for last is kept, since the next batch will want it again.
+    the order asked for last is kept, since the next batch will want it again.
 
     Args:
         seed: Numbers the order.
@@ -71,7 +71,7 @@ class EpochOrder:
     def __init__(self, seed: int, count: int) -> None:
         self.seed = seed
         self.count = check_positive_int("count", count)
-        self._kept: dict[tuple[int, torch.device], Tensor] = {}
+        self._kept: tuple[tuple[int, int, torch.device], Tensor] | None = None
 
     def steps(self, batch_size: int) -> int:
         """Return how many batches it takes to see every example."""
@@ -81,14 +81,17 @@ class EpochOrder:
         """Return the numbers of the examples of batch ``step``, shape ``(batch_size,)``."""
         wanted = stream_rows(step, batch_size)
         first, last = wanted[0] // self.count, wanted[-1] // self.count
-        orders = [self._epoch(epoch, torch.device(device)) for epoch in range(first, last + 1)]
         start = wanted[0] - first * self.count
-        return torch.cat(orders)[start : start + batch_size]
+        return self._orders(first, last, torch.device(device))[start : start + batch_size]
 
-    def _epoch(self, epoch: int, device: torch.device) -> Tensor:
-        if (epoch, device) not in self._kept:
-            self._kept = {(epoch, device): permutation(self.seed, Stream.ORDER, self.count, device, index=epoch)}
-        return self._kept[epoch, device]
+    def _orders(self, first: int, last: int, device: torch.device) -> Tensor:
+        """Return the orders of epochs ``first`` to ``last``, one after another, as `permutation` gives each."""
+        key = (first, last, device)
+        if self._kept is None or self._kept[0] != key:
+            epochs = torch.arange(first, last + 1, device=device).unsqueeze(1)  # a batch may span many of a small set
+            words = bits(self.seed, Stream.ORDER, epochs, torch.arange(self.count, device=device))
+            self._kept = key, words.argsort(dim=1, stable=True).flatten()
+        return self._kept[1]
 
 
 def _check_step(step: int) -> int:

@@ -19,6 +19,7 @@ __all__ = ["StableSystem", "impulse_response"]
 
 _DEVIATION = 2.0  # of an input: x_t is normal with covariance 4 I
 _RANGE = 2.0  # a target is uniform from -2 to 2
+_BLOCK = 256  # training examples drawn at a time: their random words take three times the room of the numbers
 _TARGET = -1  # position of that draw; those from 0 on are inputs
 
 
@@ -58,7 +59,8 @@ class StableSystem(Task):
     :func:`impulse_response`: take some thousand training examples to learn it. There the guess 0 has the error
     :math:`4 \sum_t \lVert k_t \rVert^2`.
 
-    The models that the paper starts from are drawn by its experiment, not here.
+    The models that the paper starts from are drawn by its experiment, not here. Training examples are kept in memory, 4 T D
+    bytes each; those of the other splits are drawn as they are read.
 
     Args:
         settings: Sizes, the kind of target, and the number of examples. A batch larger than the training set repeats it.
@@ -92,6 +94,7 @@ class StableSystem(Task):
         self._order = EpochOrder(settings.seed, settings.train)
         response = impulse_response(settings.seed, settings.length, settings.inputs, settings.bound)
         self._response = response if settings.target == "system" else None
+        self._kept: Batch | None = None  # the training examples, once they are asked for
 
     @property
     def interface(self) -> Interface:
@@ -111,7 +114,11 @@ class StableSystem(Task):
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """Return ``batch_size`` training examples, in the epoch's order."""
-        return self._examples(Stream.TRAIN, self._order.rows(step, batch_size, self.device))
+        rows = self._order.rows(step, batch_size, self.device)
+        if self._kept is None:
+            blocks = list(self.batches("train", _BLOCK))
+            self._kept = Batch(torch.cat([b.input for b in blocks], 1), torch.cat([b.target for b in blocks]))
+        return Batch(self._kept.input.index_select(1, rows), self._kept.target.index_select(0, rows))
 
     def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
         """Yield the batches of ``"train"``, ``"validation"`` or ``"test"``."""
@@ -133,8 +140,9 @@ class StableSystem(Task):
         return square_summary(sums)
 
     def to(self, device: torch.device | str) -> "StableSystem":
-        """Move the system's response; return the task itself."""
+        """Move the system's response, drop the training examples; return the task itself."""
         super().to(device)
+        self._kept = None
         self._response = None if self._response is None else self._response.to(self.device)
         return self
 
