@@ -106,7 +106,6 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
     """
     device = stepper.task.device
     try:
-        load_weights(stepper.model, tensors)
         load_optimizer_state(stepper.model, stepper.optimizer, section(tensors, "optimizer"), facts["optimizer"])
         carried = [tensor.to(device) for tensor in section(tensors, "carried").values()]
         stepper.state = None if facts["carried"] is None else carried[0] if facts["carried"] == "tensor" else tuple(carried)
@@ -118,7 +117,9 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
         restore_random_state(section(tensors, "random"), facts["random"])
         own = {name: facts[name] for name in ("step", "validation", "best", "test", "reason", "rows")}
         times = facts["times"]
-        return Position(**own, standing=Standing(**facts["standing"]), elapsed=times["elapsed"], training=times["training"])
+        standing = Standing(**facts["standing"])
+        load_weights(stepper.model, tensors)  # the last to be refused: a model is loaded whole or not at all
+        return Position(**own, standing=standing, elapsed=times["elapsed"], training=times["training"])
     except (KeyError, TypeError, IndexError) as error:
         raise CheckpointError(f"The checkpoint was not written by the trainer, or by another release: {error!r}.") from error
 

@@ -25,7 +25,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load the weights of a checkpoint into a model: ``load_weights(model, run.load("best").tensors)``.
 
-    Every name, shape and dtype is compared first, so a model that does not fit is left as it was.
+    A model that the checkpoint does not fit, by names, shapes or dtypes, or by a weight outside its set, is left as it was.
 
     Args:
         model: The module the checkpoint was written from, or one built in the same way.
@@ -45,7 +45,12 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
                 f"`{name}` of the model must have shape {tuple(tensor.shape)} and dtype {tensor.dtype}, but the checkpoint has "
                 f"{tuple(given[name].shape)} and {given[name].dtype}. Build the model as the run's config.json says."
             )
-    model.load_state_dict({name: tensor.to(own[name].device) for name, tensor in given.items()})
+    before = clones(own)
+    try:
+        model.load_state_dict(given)
+    except Exception:  # a weight outside its set, say, is refused when others are loaded already
+        model.load_state_dict(before)
+        raise
 
 
 def section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
