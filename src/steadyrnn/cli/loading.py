@@ -1,0 +1,121 @@
+"""From a run folder back to its model and task."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from steadyrnn.errors import RunError, SteadyError
+from steadyrnn.models.sequence import SequenceModel
+from steadyrnn.models.systems import build_model
+from steadyrnn.models.truncated import recurrent_part
+from steadyrnn.runs.folder import Run
+from steadyrnn.runs.layout import find_runs
+from steadyrnn.tasks.base import Interface, Task
+from steadyrnn.tasks.registry import make_task
+from steadyrnn.train.weights import load_weights
+
+from .configuration import Configuration
+
+__all__ = [
+    *("INTERFACE", "Trained", "configuration_of", "known_input_bound", "load_trained", "newest_run"),
+    *("sequence_model", "task_of"),
+]
+
+INTERFACE = "interface.json"
+"""What the model was built from: a run can be certified and converted without its data."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run with its model as a checkpoint has it."""
+
+    run: Run
+    configuration: Configuration
+    interface: Interface
+    model: nn.Module
+    checkpoint: str
+    step: int
+
+
+def newest_run(path: str | Path) -> Path:
+    """Return the run at a path, or the newest below it."""
+    return max(find_runs([Path(path)]), key=lambda run: ((run / "config.json").stat().st_mtime_ns, run.name))
+
+
+def load_trained(path: str | Path, checkpoint: str | None = None) -> Trained:
+    """Return the model of a run, in evaluation mode.
+
+    Args:
+        path: The run's folder, or one above: then the newest.
+        checkpoint: ``best`` or ``last``; None is the best there is.
+    """
+    run = Run.open(newest_run(path))
+    configuration = configuration_of(run)
+    interface = interface_of(run, configuration)
+    model = build_model(configuration.model, interface)
+    name = checkpoint or ("best" if "best" in run.checkpoints() else "last")
+    stored = run.load(name)
+    load_weights(model, stored.tensors)
+    step = stored.facts.get("step") if isinstance(stored.facts, dict) else None
+    return Trained(run, configuration, interface, model.eval(), name, step if isinstance(step, int) else 0)
+
+
+def sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
+    """Return the recurrent model of a run; of a network without time raise ``error``."""
+    model = recurrent_part(trained.model)
+    if not isinstance(model, SequenceModel):
+        raise error(
+            f"`{trained.run.folder}` is a network without time, {trained.configuration.model.name}: it has no state, so there is "
+            "nothing to certify and no equivalent of another form."
+        )
+    return model
+
+
+def known_input_bound(given: float | None, trained: Trained) -> tuple[float | None, str]:
+    """Return the bound on the 2-norm of the layer's inputs, and where it comes from.
+
+    It is as given, or that of the embedding, or what was measured in training, or None.
+    """
+    if given is not None:
+        return given, "as given"
+    model = recurrent_part(trained.model)
+    if isinstance(model, SequenceModel) and model.embedding is not None:
+        longest = torch.linalg.vector_norm(model.embedding.weight.detach().double(), dim=1).max()
+        return float(longest) * (1 + 1e-12), "longest vector of the embedding"
+    try:
+        noted = trained.run.read_json("certificate.json")
+    except RunError:
+        return None, "none is known"
+    bound = noted.get("input_bound") if isinstance(noted, dict) else None
+    value = bound.get("value") if isinstance(bound, dict) else None
+    return (float(value), str(bound["source"])) if isinstance(value, int | float) and bound else (None, "none is known")
+
+
+def task_of(configuration: Configuration, data_dir: str | None = None) -> Task:
+    """Return the task of a configuration; ``data_dir`` names another data folder than it does."""
+    settings: dict[str, Any] = asdict(configuration.task)
+    if data_dir is not None and "data_dir" in settings:
+        settings["data_dir"] = data_dir
+    return make_task(configuration.task_name, **settings)
+
+
+def configuration_of(run: Run) -> Configuration:
+    """Return the configuration of a run."""
+    try:
+        return Configuration.from_dict(run.config)
+    except SteadyError as error:
+        raise RunError(f"`{run.folder}` has a config.json that this release cannot read: {error}") from error
+
+
+def interface_of(run: Run, configuration: Configuration) -> Interface:
+    """Return what the model of a run takes and gives: as noted, or else as its task says."""
+    if not (run.folder / INTERFACE).is_file():
+        return task_of(configuration).interface
+    noted = run.read_json(INTERFACE)
+    try:
+        return Interface(**noted)
+    except TypeError as error:
+        raise RunError(f"`{run.folder / INTERFACE}` is damaged: {error}.") from error

@@ -1,0 +1,88 @@
+"""The program: picks the command, turns errors into a line and an exit status."""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+from steadyrnn.errors import DataError, SteadyError
+
+from .commands import COMMANDS, first_page
+
+__all__ = ["main"]
+
+OK, FAILED, MISUSED, NO_DATA, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit status.
+
+    Only the asked command's module is imported, and that imports torch only when it runs: help is quick.
+
+    Args:
+        argv: Arguments behind the program's name; None is the process's own.
+
+    Returns:
+        0 done, 1 failed (an error of this package, one line on stderr), 2 misused, 3 data missing or damaged, 130 or 143
+        interrupted.
+
+    Example:
+        >>> main(["--version"])
+        steadyrnn ...
+        0
+    """
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(first_page(), file=sys.stdout if words else sys.stderr)
+        return OK if words else MISUSED
+    if words[0] == "--version":
+        from steadyrnn import __version__
+
+        print(f"steadyrnn {__version__}")
+        return OK
+    if words[0] not in COMMANDS:
+        near = get_close_matches(words[0], COMMANDS, 1)
+        hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(COMMANDS)}."
+        return _complain(f"there is no command {words[0]!r}. {hint}", MISUSED)
+    try:
+        return _run(words)
+    except Exception as error:
+        if debug:
+            raise
+        return _failed(error)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+
+
+def _run(words: list[str]) -> int:
+    """Run a command; a parser that has printed its help or a complaint leaves with its status."""
+    command = import_module(f"steadyrnn.cli.{COMMANDS[words[0]].module}")
+    try:
+        status: int = command.main(words[1:])
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else OK if leave.code is None else MISUSED
+    return status
+
+
+def _failed(error: Exception) -> int:
+    """Say what went wrong in a line, and return the status for it."""
+    status = getattr(error, "exit_code", None)
+    if isinstance(status, int):  # training that a signal ended
+        return _complain(str(error), status)
+    if isinstance(error, DataError):
+        return _complain(str(error), NO_DATA)
+    if isinstance(error, SteadyError):
+        return _complain(str(error), FAILED)
+    if isinstance(error, ModuleNotFoundError):
+        way_out = "Install the extras of the program: pip install 'steadyrnn[cli,train,report]'."
+        return _complain(f"the package {error.name!r} is not installed. {way_out}", FAILED)
+    if isinstance(error, OSError):
+        return _complain(str(error), FAILED)
+    raise error
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"steadyrnn: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,159 @@
+"""``steadyrnn train``: a task and a model in; a run folder with weights, curves and certificate out."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyrnn.errors import RunError
+
+from .output import Output, short
+from .train_arguments import Request, read
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from steadyrnn.runs.folder import Run
+    from steadyrnn.tasks.base import Task
+    from steadyrnn.train.trainer import Result
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status."""
+    request = read(argv)
+    if request.print_config:
+        print(_yaml(request), end="")
+        return 0
+    output = Output(request.as_json, request.quiet)
+    command = ["steadyrnn", "train", *argv]
+    task, model = _build(request)
+    with _open(request, command, task, model) as run:
+        output.note(f"run {run.folder}: {request.configuration.model.name} on {request.configuration.task_name}, "
+                    f"{_count(model):,} parameters")  # fmt: skip
+        result = _train(request, task, model, run, output)
+        record = _certify(request, task, model, run, result)
+    _tell(request, output, task, model, run.folder, result, record)
+    return 0
+
+
+def _yaml(request: Request) -> str:
+    """Return the settings as a file that ``--config`` takes."""
+    import yaml  # type: ignore[import-untyped]
+
+    settings = request.configuration.to_dict()
+    text: str = yaml.safe_dump({name: settings[name] for name in ("task", "model", "train")}, sort_keys=False)
+    return text
+
+
+def _build(request: Request) -> "tuple[Task, nn.Module]":
+    """Return task and model; the model's first weights come from the seed."""
+    from steadyrnn.models.systems import build_model
+    from steadyrnn.train.randomness import seed_everything
+
+    from .loading import task_of
+
+    task = task_of(request.configuration)
+    seed_everything(request.configuration.train.seed)
+    return task, build_model(request.configuration.model, task.interface)
+
+
+def _open(request: Request, command: list[str], task: "Task", model: "nn.Module") -> "Run":
+    """Make the run's folder, or take the one to go on with."""
+    from steadyrnn.runs.folder import Run
+
+    from .loading import INTERFACE
+
+    configuration = request.configuration
+    if request.resume is not None:
+        run = Run.open(request.resume, write=True)
+    else:
+        run = Run.create(request.out, configuration.task_name, configuration.model.name, configuration.to_dict(), command)
+    try:
+        if request.resume is not None:
+            _refuse_another(run, request)
+        run.write_json(INTERFACE, asdict(task.interface))
+        if request.tensorboard:
+            run.write_events()
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _refuse_another(run: "Run", request: Request) -> None:
+    """Refuse to resume with another task or model than the run's; the trainer looks at its own settings."""
+    from .loading import configuration_of
+
+    stored, asked = configuration_of(run).to_dict(), request.configuration.to_dict()
+    for part in ("task", "model"):
+        for name in {**stored[part], **asked[part]}:
+            before, now = stored[part].get(name), asked[part].get(name)
+            if before != now and name != "data_dir":
+                raise RunError(
+                    f"`{part}.{name}` of the run to resume is {before!r}, but {now!r} is asked for. Start a new run for that."
+                )
+
+
+def _train(request: Request, task: "Task", model: "nn.Module", run: "Run", output: Output) -> "Result":
+    from steadyrnn.train.progress import make_progress
+    from steadyrnn.train.trainer import train
+
+    from .measuring import callbacks
+
+    settings = request.configuration.train
+    size = settings.evaluation_batch_size or settings.batch_size
+    measured = callbacks(task, settings.probe.names if settings.probe.every else (), size)
+    progress = make_progress("silent" if output.quiet else "auto")
+    return train(model, task, settings, run=run, resume=request.resume is not None, callbacks=measured, progress=progress)
+
+
+def _certify(request: Request, task: "Task", model: "nn.Module", run: "Run", result: "Result") -> dict[str, Any]:
+    """Certify the best weights, which the trainer leaves in the model, and note it in the run."""
+    from .measuring import certificate_record, measured_input_bound
+
+    settings = request.configuration.train
+    bound = measured_input_bound(task, settings.evaluation_batch_size or settings.batch_size)
+    source = "largest 2-norm of an input in the validation split"
+    record = certificate_record(model, bound, source, result.best_step, "best")
+    run.write_json("certificate.json", record)
+    return record
+
+
+def _tell(
+    request: Request, output: Output, task: "Task", model: "nn.Module", folder: Path, result: "Result", record: dict[str, Any]
+) -> None:
+    """Print what came out, where it is, and what to do next."""
+    from steadyrnn.models.settings import complete
+
+    certificate = record["certificate"]
+    rows = [
+        [
+            "steps",
+            short(result.steps),
+            f"{result.reason}, {result.seconds:.1f} s, {result.examples_per_second:,.0f} examples/s",
+        ],
+        *([f"validation {name}", short(value), f"best, at step {result.best_step:,}"] for name, value in result.best.items()),
+        *([f"test {name}", short(value), _baseline(task, name)] for name, value in result.test.items()),
+    ]
+    if certificate is None:
+        rows.append(["certificate", "none", record["reason"]])
+    else:
+        proven = "proven to forget" if certificate["stable"] else "not proven to forget"
+        rows.append(["contraction", short(certificate["contraction"]), f"{proven}; gradients: {certificate['regime']}"])
+    output.table(f"{request.configuration.model.name} on {request.configuration.task_name}", ("", "", ""), rows)
+    output.text(f"run: {folder}\nnext: steadyrnn report {folder} --out report.html")
+    output.result({
+        "run": folder, "configuration": request.configuration.to_dict(), "model": asdict(complete(request.configuration.model)),
+        "parameters": _count(model), "result": asdict(result), "baselines": dict(task.baselines), "certificate": record,
+    })  # fmt: skip
+
+
+def _baseline(task: "Task", name: str) -> str:
+    guess = task.baselines.get(name)
+    return "" if guess is None else f"{short(guess)} without looking at the input"
+
+
+def _count(model: "nn.Module") -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
