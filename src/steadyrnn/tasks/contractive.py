@@ -60,7 +60,7 @@ class Contractive(Task):
         0.9901
 
     References:
-        Emami, Sahraee-Ardakan, Rangan, Fletcher. Input-Output Equivalence of Unitary and Contractive RNNs. NeurIPS 2019;
+        Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs. NeurIPS 2019;
         the recipe as corrected in MATH 1.7.
     """
 
