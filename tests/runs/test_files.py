@@ -37,9 +37,7 @@ def calls_of_a_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return count_calls(monkeypatch, lambda: write_atomically(path.with_name("another"), NEW))
 
 
-def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = watch(monkeypatch)
     write_atomically(tmp_path / "a", NEW)
     new_file, rename, folder = ["stat", "open", "write", "fsync", "close"], ["replace"], ["open", "fsync", "close"]

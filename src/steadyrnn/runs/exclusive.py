@@ -58,6 +58,9 @@ def _create(file: Path, owner: Owner) -> bool:
         raise RunError(f"`{file}` could not be created: {error.strerror}.") from error
     try:
         os.write(descriptor, owner.to_bytes())
+    except OSError as error:
+        drop_exclusively(file)
+        raise RunError(f"`{file}` could not be written: {error.strerror}.") from error
     finally:
         os.close(descriptor)
     return True
