@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENT = {"python": "3.11.7", "torch": "2.13.0", "platform": "Linux", "threads": 1, "packages": {"numpy": "2.2.6"}}
+FACTS = {"metric": "mse", "higher_is_better": False, "baselines": {"loss": 1 / 6, "mse": 1 / 6}, "parameters": 6400}
 PROBED = ("spectrum", "gradient-flow", "certificate")
 
 
@@ -29,12 +30,6 @@ def config(
             "probe": {"every": 200, "names": [*PROBED]},
         },
         "command": ["steadyrnn", "train", task, "--model", model, "--seed", str(seed)],
-        "facts": {
-            "metric": "mse",
-            "higher_is_better": False,
-            "baselines": {"loss": 1 / 6, "mse": 1 / 6},
-            "parameters": 100 * width,
-        },
     }
 
 
@@ -129,6 +124,7 @@ def write_run(
     settings: dict[str, Any] | None = None,
     lines: list[dict[str, Any]] | None = None,
     proof: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> Path:
     """Write a whole run; what is given replaces what is made up."""
     folder = root / task / model / f"20260101T00000{seed}-abcd"
@@ -137,6 +133,7 @@ def write_run(
     text = "".join(json.dumps(line) + "\n" for line in (end(records(model, seed)) if lines is None else lines))
     (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
     write_json(folder / "environment.json", ENVIRONMENT)
+    write_json(folder / "facts.json", FACTS if facts is None else facts)
     if proof is None:
         proof = certificate() if model == "spectral" else certificate(1.42, stable=False)
     if model == "lstm":

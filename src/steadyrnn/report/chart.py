@@ -13,7 +13,7 @@ __all__ = ["Band", "Chart", "Curve", "Guide", "draw"]
 
 WIDTH, HEIGHT = 400, 250
 LEFT, RIGHT, TOP, BOTTOM = 44, 390, 10, 212
-STOPS = 32  # places where a pointer shows values
+STOPS = 28  # places where a pointer shows values
 ROWS = 9  # lines of what it shows
 
 
@@ -220,14 +220,13 @@ def pointer(frame: Frame, x_label: str, stop: float, strip: tuple[float, float],
     lines = [(curve.style, f"{curve.label}  {number(value)}") for curve, value in rows[:ROWS]]
     width = 7 * max(len(head), *(len(text) + 2 for _, text in lines)) + 16
     left = x + 8 if x + 8 + width <= WIDTH - 2 else max(2, x - 8 - width)
-    texts = [element("text", head, x=left + 8, y=TOP + 19, class_="tick strong")]
-    for i, (style, text) in enumerate(lines):
-        y = TOP + 35 + 16 * i
-        texts.append(element("circle", cx=left + 12, cy=y - 4, r=3.5, class_=f"mark {style}"))
-        texts.append(element("text", text, x=left + 21, y=y, class_="tick"))
-    dots = [element("circle", cx=x, cy=frame.y(value), r=3, class_=f"mark {curve.style}") for curve, value in rows]
-    box = element("rect", x=left, y=TOP + 3, width=width, height=24 + 16 * len(lines), rx=5, class_="box")
-    shown = element("g", element("path", d=f"M{place(x)} {TOP}V{BOTTOM}", class_="axis"), *dots, box, *texts, class_="shown")
+    words = [element("tspan", head, x=left + 8, class_="strong")]
+    for style, text in lines:
+        words += [element("tspan", "●", x=left + 8, dy=16, class_=style), Markup(" "), text]
+    dots = [element("circle", cx=x, cy=frame.y(value), class_=curve.style) for curve, value in rows]
+    box = element("rect", x=left, y=TOP + 3, width=width, height=24 + 16 * len(lines), rx=5)
+    line = element("path", d=f"M{place(x)} {TOP}V{BOTTOM}", class_="axis")
+    shown = element("g", line, *dots, box, element("text", *words, y=TOP + 19), class_="shown")
     hit = element("rect", x=strip[0], y=TOP, width=max(strip[1] - strip[0], 0.1), height=BOTTOM - TOP, class_="hit")
     return element("g", hit, shown, class_="tip")
 

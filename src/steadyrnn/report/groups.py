@@ -34,8 +34,10 @@ class Configuration:
 
     @property
     def options(self) -> Record:
-        """The model's options."""
-        return mapping(self.trials[0].config.get("model"))
+        """The model's options, with the model's own values where none was given and they are known."""
+        given = mapping(self.trials[0].config.get("model"))
+        full = mapping(next((trial.facts.get("model") for trial in self.trials if trial.facts.get("model")), None))
+        return {**full, **{key: value for key, value in given.items() if value is not None}}
 
     def line(self, kind: str, key: str) -> Line | None:
         """Return the mean of the runs' series."""
@@ -109,8 +111,7 @@ def contest(title: str, members: Sequence[Trial], styles: dict[str, str]) -> Con
         for label, runs in zip(labels(name, [identity(run[0]) for run in same]), same, strict=True):
             style = styles.setdefault(label, f"c{len(styles) % 16}")
             configurations.append(Configuration(label, tuple(runs), style))
-    facts = [mapping(trial.config.get("facts")) for trial in members]
-    known = next((fact for fact in facts if fact.get("metric")), {})
+    known = next((trial.facts for trial in members if trial.facts.get("metric")), {})
     metric = str(known.get("metric") or watched(members))
     higher = known.get("higher_is_better")
     if not isinstance(higher, bool):

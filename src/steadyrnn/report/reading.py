@@ -32,7 +32,8 @@ class Trial:
         config: ``config.json``.
         records: ``metrics.jsonl``.
         certificate: The certificate in ``certificate.json``, empty if there is none.
-        facts: The other entries of ``certificate.json``: why there is none, of which step and checkpoint it is.
+        proof: The other entries of ``certificate.json``: why there is none, of which step and checkpoint it is.
+        facts: ``facts.json``: what whoever started the run knew of task and model (metric, baselines, parameters).
         environment: ``environment.json``.
         status: How the run ended.
         notes: What a reader should know before trusting the numbers.
@@ -42,6 +43,7 @@ class Trial:
     config: Record
     records: Sequence[Record]
     certificate: Record
+    proof: Record
     facts: Record
     environment: Record
     status: str
@@ -129,9 +131,11 @@ def read(folder: Path) -> Trial:
         notes.append("the run goes on, or was cut off: its numbers are those so far")
     elif status == "interrupted":
         notes.append("the run was interrupted and may be resumed: its numbers are those so far")
-    facts = {key: value for key, value in found.items() if key != "certificate"}
+    proof = {key: value for key, value in found.items() if key != "certificate"}
+    facts = mapping(read_part(run, "facts.json", notes))
     place = "/".join(folder.resolve().parts[-3:])
-    return Trial(place, run.config, records, mapping(found.get("certificate")), facts, environment, status, tuple(notes))
+    certificate = mapping(found.get("certificate"))
+    return Trial(place, run.config, records, certificate, proof, facts, environment, status, tuple(notes))
 
 
 def read_records(run: Run, notes: list[str]) -> list[Record]:

@@ -85,8 +85,8 @@ def logarithmic(values: Iterable[float], ticks: int = 5) -> Scale:
     """
     found = [math.log10(min(value, HUGE)) for value in values if value > TINY] or [0.0, 1.0]
     low, high = min(found), max(found)
-    edge = max(0.03 * (high - low), 0.04)
-    low, high = max(low - edge, math.log10(TINY)), high + edge
+    edge = max(0.03 * (high - low), 0.35 - (high - low) / 2)
+    low, high = max(low - edge, math.log10(TINY)), min(high + edge, 307.0)
     first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
     if last - first >= 2:
         step = max(1, math.ceil((last - first + 1) / (ticks + 1)))

@@ -73,9 +73,7 @@ def ranking(contest: Contest) -> list[Configuration]:
 def row(contest: Contest, configuration: Configuration, best: bool) -> Row:
     """Return one configuration's row."""
     trials = configuration.trials
-    parameters = next(
-        (found for trial in trials if (found := finite(mapping(trial.config.get("facts")).get("parameters")))), None
-    )
+    parameters = next((found for trial in trials if (found := finite(trial.facts.get("parameters")))), None)
     unfinished = [trial.status for trial in trials if trial.status in ("unfinished", "interrupted")]
     remark = f"{len(unfinished)} of {len(trials)} unfinished" if unfinished and len(trials) > 1 else "".join(unfinished)
     return Row(
@@ -132,7 +130,7 @@ def verdict(trial: Trial) -> Verdict:
 
 def memory(trial: Trial, rate: float | None) -> str:
     """Return how far back a stable network reaches: its proven horizon where known, else the time in which it forgets half."""
-    horizon = mapping(trial.facts.get("horizon"))
+    horizon = mapping(trial.proof.get("horizon"))
     steps, eps = finite(horizon.get("steps")), finite(horizon.get("eps"))
     if steps is not None:
         return f"{count(steps)} steps" + (f" to {number(eps)}" if eps is not None else "")
@@ -192,7 +190,7 @@ def details(trial: Trial) -> dict[str, Any]:
         "environment": [(key, shown(value)) for key, value in flatten(trial.environment).items()] if trial.environment else [],
         "verdict": verdict(trial),
         "certificate": certificate(trial),
-        "reason": trial.facts.get("reason"),
+        "reason": trial.proof.get("reason"),
     }
 
 
@@ -219,8 +217,8 @@ def certificate(trial: Trial) -> dict[str, Any] | None:
         "assumptions": common,
         "rows": rows,
         "own": any(row[-1] for row in rows),
-        "step": shown(trial.facts["step"]) if trial.facts.get("step") is not None else None,
-        "checkpoint": trial.facts.get("checkpoint"),
+        "step": shown(trial.proof["step"]) if trial.proof.get("step") is not None else None,
+        "checkpoint": trial.proof.get("checkpoint"),
         "digest": str(found.get("digest", "")),
     }
 
