@@ -94,32 +94,33 @@ def _header(lines: list[str], where: Path) -> tuple[list[str], int]:
     raise DataError(f"{where} must be an ARFF file with a line @data, but has none. It is cut off or something else.")
 
 
-def _row(line: str, width: int, where: str) -> tuple[list[int] | slice, list[float]]:
+def _row(line: str, width: int, where: str) -> tuple[list[int], list[float]]:
     """Return columns and values of a row."""
     sparse = line[0] == "{"
     if sparse and line[-1] != "}":
         raise DataError(f"{where} must end with a brace, but is cut off. Obtain the file again.")
-    fields = line[1:-1].split(",") if sparse else line.split(",")
     try:
-        if not sparse:
-            return slice(None), _values([float(field) for field in fields], width, where)
-        pairs = [field.split() for field in fields if field.strip()]
-        columns, values = [int(column) for column, _ in pairs], [float(value) for _, value in pairs]
+        columns, values = _pairs(line[1:-1]) if sparse else _dense(line)
     except ValueError:
-        raise DataError(
-            f"{where} must hold {'pairs of a column and a number' if sparse else 'numbers'} between commas."
-        ) from None
+        form = "pairs of a column and a number" if sparse else "numbers"
+        raise DataError(f"{where} must hold {form} between commas, but does not.") from None
+    if not sparse and len(values) != width:
+        raise DataError(f"{where} must have {width} values, one a column, but has {len(values)}.")
     if any(not 0 <= column < width for column in columns) or len(set(columns)) != len(columns):
         raise DataError(f"{where} must name columns from 0 to {width - 1}, each once, but does not.")
-    return columns, _values(values, len(columns), where)
-
-
-def _values(values: list[float], width: int, where: str) -> list[float]:
-    if len(values) != width:
-        raise DataError(f"{where} must have {width} values, one a column, but has {len(values)}.")
     if not all(map(math.isfinite, values)):
         raise DataError(f"{where} must hold finite numbers, but holds NaN or infinity.")
-    return values
+    return columns, values
+
+
+def _pairs(line: str) -> tuple[list[int], list[float]]:
+    pairs = [field.split() for field in line.split(",") if field.strip()]
+    return [int(column) for column, _ in pairs], [float(value) for _, value in pairs]
+
+
+def _dense(line: str) -> tuple[list[int], list[float]]:
+    values = [float(field) for field in line.split(",")]
+    return list(range(len(values))), values
 
 
 def _parted(table: Tensor, names: list[str], labels: Sequence[str], where: Path) -> Examples:

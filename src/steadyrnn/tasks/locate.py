@@ -208,8 +208,12 @@ def _missing(folder: Path, path: str) -> str:
     """Return the message for a file that is not there: where it was looked for, and how to get it."""
     data = DATA_SETS.get(path.split("/")[0])
     obtain = f" To obtain it: {data.obtain}." if data else ""
-    older = ""
-    if path.startswith("ucr/") and (folder / "ucr" / "UCR_TS_Archive_2015").exists():
-        older = " The release of 2015 (UCR_TS_Archive_2015) lies there, but only that of 2018 is read, whose bytes are known."
+    older = _OLDER if path.startswith("ucr/") and any((folder / "ucr").glob("**/*_TRAIN")) else ""
     partial = " A partial download (.part) lies beside it." if (folder / f"{path}.part").exists() else ""
     return f"{folder / path} is missing.{older}{partial}{obtain} Place it there, or name another data folder."
+
+
+_OLDER = (
+    " Files of the release of 2015 lie there (NAME_TRAIN, without .tsv); they have other names, splits and digits, so "
+    "only those of 2018 are read."
+)

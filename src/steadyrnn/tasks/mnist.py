@@ -135,7 +135,8 @@ class Mnist(Task):
 
     def _batch(self, digits: Examples) -> Batch:
         pixels = time_major(digits.features, self.layout.features)
-        return Batch(pixels.to(torch.float32) / 255, digits.targets)
+        # a division by 255 is a product with the reciprocal on a GPU, and rounds differently from a CPU's
+        return Batch(pixels.to(torch.float32) * (1 / 255), digits.targets)
 
 
 def read_digits(folder: Path, part: str, order: Tensor | None = None) -> Examples:

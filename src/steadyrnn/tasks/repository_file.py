@@ -70,17 +70,19 @@ def read_split(data: bytes, where: Path, rows: int, split: int) -> Tensor:
 
 
 def _lines(data: bytes, where: Path) -> list[str]:
-    """Return the lines of a text; either kind of line end, and none behind the last."""
+    """Return the lines of a text, with either kind of line end."""
     try:
         text = data.decode("ascii").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{where} must be plain text, but byte {error.start} is not. Obtain it again.") from None
-    lines = text.split("\n")
-    while lines and not lines[-1].strip():
-        lines.pop()
-    if not lines:
+    if not text.strip():
         raise DataError(f"{where} must hold rows of numbers, but is empty.")
-    return lines
+    if not text.endswith("\n"):  # no checksum is known, and a number cut short is a number
+        raise DataError(
+            f"{where} must end with a line end, but does not, so its last number may be cut off. Obtain it again; if the file "
+            "is whole, add the line end."
+        )
+    return text.rstrip("\n").split("\n")
 
 
 def _header(line: str, where: Path) -> tuple[int, int, int]:

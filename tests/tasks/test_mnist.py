@@ -1,0 +1,64 @@
+"""Digits: how an image is read."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from steadyrnn.errors import ArgumentError
+from steadyrnn.tasks.registry import make_task
+from tests.support.stored_data import make_folder
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_folder(tmp_path, monkeypatch)
+
+
+def test_a_flat_image_has_its_pixels_over_255() -> None:
+    flat, _ = images("mnist")
+    assert flat.shape == (9, 784)
+    assert float(flat.max()) == 1.0
+    assert (flat[:, 0] * 255).round().tolist() == list(range(100, 109))
+
+
+def images(name: str, **settings: object) -> tuple[torch.Tensor, torch.Tensor]:
+    batch = next(iter(make_task(name, validation=5, **settings).batches("test", 100)))
+    return batch.input, batch.target
+
+
+def test_pixels_and_rows_follow_the_flat_image() -> None:
+    flat, labels = images("mnist")
+    pixels, _ = images("pixel-mnist")
+    pairs, _ = images("pixel-mnist", pixels_per_step=2)
+    rows, again = images("mnist-rows")
+    assert (pixels.shape, pairs.shape, rows.shape) == ((784, 9, 1), (392, 9, 2), (28, 9, 28))
+    for sequence in (pixels, pairs, rows):
+        assert sequence.transpose(0, 1).flatten(1).equal(flat)
+    assert labels.equal(again)
+
+
+def test_one_order_of_pixels_serves_every_image_split_and_seed() -> None:
+    flat, _ = images("mnist")
+    permuted, _ = images("permuted-mnist")
+    other_seed, _ = images("permuted-mnist", seed=7)
+    other_order, _ = images("permuted-mnist", permutation=1)
+    assert permuted.equal(other_seed)
+    assert not permuted.equal(other_order)
+    rows = permuted.squeeze(-1).t()
+    assert rows.sort(1).values.equal(flat.sort(1).values)
+    assert not rows.equal(flat)
+    task, plain = make_task("permuted-mnist", validation=5), make_task("pixel-mnist", validation=5)
+    order = task.layout.order  # type: ignore[attr-defined]
+    assert task.train_batch(0, 4).input.equal(plain.train_batch(0, 4).input[order])
+
+
+def test_the_order_of_pixels_never_changes_from_release_to_release() -> None:
+    order = make_task("permuted-mnist", validation=5).layout.order  # type: ignore[attr-defined]
+    assert order[:6].tolist() == [7, 300, 549, 172, 654, 344]
+
+
+@pytest.mark.parametrize("width", [0, -1, 3, 785])
+def test_pixels_that_do_not_divide_the_image_are_refused(width: int) -> None:
+    with pytest.raises(ArgumentError, match="`pixels_per_step`"):
+        make_task("pixel-mnist", pixels_per_step=width)
