@@ -177,7 +177,9 @@ def differences(a: Run, b: Run) -> list[str]:
     for name in ("last", "best"):
         one, two = a.load(name), b.load(name)
         found += [f"{name}: names"] * (list(one.tensors) != list(two.tensors))
-        found += [f"{name}: {key}" for key, x in one.tensors.items() if key in two.tensors and not same_bits(x, two.tensors[key])]
+        found += [
+            f"{name}: {key}" for key, x in one.tensors.items() if key in two.tensors and not same_bits(x, two.tensors[key])
+        ]
         facts = [{key: value for key, value in point.facts.items() if key != "times"} for point in (one, two)]
         found += [f"{name}: facts"] * (facts[0] != facts[1])
     return found

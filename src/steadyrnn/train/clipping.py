@@ -12,7 +12,7 @@ from .settings import ClipSettings
 __all__ = ["clip", "gradient_norm", "recurrent_parameters"]
 
 # Free recurrent weights have torch's names, also where parametrized; constrained ones are raw tensors of a transition.
-_RECURRENT = re.compile(r"(?:^|\.)(?:weight_hh|transition)[^.]*(?:\.|$)")
+_RECURRENT = re.compile(r"(?:^|\.)(?:weight_hh[^.]*|transition(?:_l\d+(?:_reverse)?)?\.\w+\.raw\d+)(?:\.|$)")
 
 
 def recurrent_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -13,6 +13,8 @@ from steadyrnn.errors import CheckpointError
 
 __all__ = ["random_state", "restore_random_state", "seed_everything", "undisturbed"]
 
+_WORDS = 624  # of the Mersenne twister
+
 
 def seed_everything(seed: int) -> None:
     """Seed torch (all devices), Python's ``random`` and numpy's global generator.
@@ -57,12 +59,14 @@ def restore_random_state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 
     States of GPUs that this machine lacks are left out; a GPU without a saved state keeps its own.
     """
+    words = tensors.get("numpy", torch.empty(0))
+    if words.shape != (_WORDS,):  # numpy would leave its generator half set
+        raise CheckpointError(f"The random states of a checkpoint cannot be put back: numpy's must have {_WORDS} words.")
     try:
         torch.set_rng_state(tensors["cpu"].cpu())
         random.setstate((facts["python"]["version"], tuple(tensors["python"].tolist()), facts["python"]["gauss"]))
         own = facts["numpy"]
-        key = tensors["numpy"].cpu().numpy().astype(np.uint32)
-        np.random.set_state(("MT19937", key, own["position"], own["has_gauss"], own["gauss"]))
+        np.random.set_state(("MT19937", words.cpu().numpy().astype(np.uint32), own["position"], own["has_gauss"], own["gauss"]))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"The random states of a checkpoint cannot be put back: {error!r}.") from error
     for place in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):

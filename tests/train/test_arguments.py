@@ -1,0 +1,62 @@
+"""Settings that no run can have."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from steadyrnn.errors import SteadyError
+from steadyrnn.train.arguments import check_settings
+from steadyrnn.train.settings import (
+    ClipSettings,
+    OptimizerSettings,
+    ProbeSettings,
+    ScheduleSettings,
+    StopSettings,
+    TrainSettings,
+)
+
+
+def test_the_defaults_are_fine() -> None:
+    check_settings(TrainSettings())
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"steps": 0}, "steps"),
+        ({"epochs": 0}, "epochs"),
+        ({"batch_size": -1}, "batch_size"),
+        ({"batch_size": 2.5}, "batch_size"),
+        ({"accumulate": 0}, "accumulate"),
+        ({"accumulate": 129}, "accumulate"),
+        ({"evaluation_batch_size": 0}, "evaluation_batch_size"),
+        ({"validate_every": 0}, "validate_every"),
+        ({"log_every": 0}, "log_every"),
+        ({"save_every": 0}, "save_every"),
+        ({"threads": 0}, "threads"),
+        ({"autocast": "float8"}, "autocast"),
+        ({"optimizer": OptimizerSettings("lion")}, "optimizer.name"),
+        ({"optimizer": OptimizerSettings(lr=-1.0)}, "optimizer.lr"),
+        ({"optimizer": OptimizerSettings(lr=math.nan)}, "optimizer.lr"),
+        ({"optimizer": OptimizerSettings(transition_lr=math.inf)}, "optimizer.transition_lr"),
+        ({"optimizer": OptimizerSettings(weight_decay=-1.0)}, "optimizer.weight_decay"),
+        ({"optimizer": OptimizerSettings(momentum=-1.0)}, "optimizer.momentum"),
+        ({"optimizer": OptimizerSettings(eps=-1.0)}, "optimizer.eps"),
+        ({"optimizer": OptimizerSettings(alpha=2.0)}, "optimizer.alpha"),
+        ({"optimizer": OptimizerSettings(betas=(0.9, 1.1))}, "optimizer.betas"),
+        ({"schedule": ScheduleSettings("linear")}, "schedule.name"),
+        ({"schedule": ScheduleSettings(factor=0.0)}, "schedule.factor"),
+        ({"schedule": ScheduleSettings(factor=1.5)}, "schedule.factor"),
+        ({"schedule": ScheduleSettings(patience=0)}, "schedule.patience"),
+        ({"schedule": ScheduleSettings(warmup=-1)}, "schedule.warmup"),
+        ({"clip": ClipSettings(norm=0.0)}, "clip.norm"),
+        ({"clip": ClipSettings(recurrent=math.nan)}, "clip.recurrent"),
+        ({"stop": StopSettings(patience=0)}, "stop.patience"),
+        ({"stop": StopSettings(below=math.nan)}, "stop.below"),
+        ({"probe": ProbeSettings(every=-1)}, "probe.every"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(changes: dict[str, object], name: str) -> None:
+    with pytest.raises(SteadyError, match=f"`{name}` must"):
+        check_settings(replace(TrainSettings(), **changes))  # type: ignore[arg-type]
