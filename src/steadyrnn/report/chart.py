@@ -220,7 +220,7 @@ def pointer(frame: Frame, x_label: str, stop: float, strip: tuple[float, float],
     lines = [(curve.style, f"{curve.label}  {number(value)}") for curve, value in rows[:ROWS]]
     width = 7 * max(len(head), *(len(text) + 2 for _, text in lines)) + 16
     left = x + 8 if x + 8 + width <= WIDTH - 2 else max(2, x - 8 - width)
-    words = [element("tspan", head, x=left + 8, class_="strong")]
+    words: list[str] = [element("tspan", head, x=left + 8, class_="strong")]
     for style, text in lines:
         words += [element("tspan", "●", x=left + 8, dy=16, class_=style), Markup(" "), text]
     dots = [element("circle", cx=x, cy=frame.y(value), class_=curve.style) for curve, value in rows]
