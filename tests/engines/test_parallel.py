@@ -20,7 +20,7 @@ from steadyrnn.engines.parallel import WindowRun, lengths_of
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.rounding import local_rounding, sizes_of
 from steadyrnn.engines.weights import flattened, grouped
-from steadyrnn.engines.windows import Windows, choose_windows
+from steadyrnn.engines.windows import Windows, choose_fused, choose_windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 from steadyrnn.linalg.norms import spectral_norm_bound
 from tests.support.recurrences import Case, as_dtype, batch_sizes, make
@@ -272,7 +272,7 @@ def test_a_gru_with_small_rows_runs_in_windows(after: bool) -> None:
 def test_windows_cover_every_step_once(
     steps: int, rows: int, warmup: int, cost: float, chunk: int | None, gamble: bool, likely: int | None, lanes: int
 ) -> None:
-    k, length, number = choose_windows(steps, rows, warmup, cost, chunk, gamble, likely=likely, lanes=lanes)
+    k, length, number = choose_windows(steps, rows, warmup, cost, chunk, gamble, likely=likely, lanes=lanes).windows
     assert number >= 1
     if number == 1:
         assert (k, length) == (0, steps)
@@ -288,11 +288,11 @@ def test_windows_cover_every_step_once(
 
 
 def test_long_sequences_of_few_rows_get_windows_and_short_ones_of_many_rows_do_not() -> None:
-    assert choose_windows(10**6, 1, 155, 0.01).number > 100
-    assert choose_windows(10**6, 1, 155, 0.01).depth(0) < 10**4
-    assert choose_windows(200, 64, 155, 1.0).number == 1
-    assert choose_windows(3000, 1, 155, 0.01).number > 1
-    assert choose_windows(3000, 1, 155, 0.01, setup=4096).number == 1
+    assert choose_windows(10**6, 1, 155, 0.01).windows.number > 100
+    assert choose_windows(10**6, 1, 155, 0.01).windows.depth(0) < 10**4
+    assert choose_windows(200, 64, 155, 1.0).windows.number == 1
+    assert choose_windows(3000, 1, 155, 0.01).windows.number > 1
+    assert choose_windows(3000, 1, 155, 0.01, setup=4096).windows.number == 1
 
 
 def test_lengths_are_read_off_the_rows_that_run() -> None:
@@ -369,3 +369,29 @@ def test_rounding_grows_where_products_may_be_shortened() -> None:
         assert local_rounding(run, sizes_of(run), 1.0, 1.0) > 100 * full
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@given(
+    steps=st.integers(2, 5000),
+    rows=st.integers(1, 9),
+    warmup=st.integers(0, 3000),
+    lanes=st.integers(1, 300),
+    chunk=st.none() | st.integers(1, 400),
+    gamble=st.booleans(),
+    likely=st.none() | st.integers(1, 200),
+)
+def test_windows_for_a_kernel_end_with_the_last_step(
+    steps: int, rows: int, warmup: int, lanes: int, chunk: int | None, gamble: bool, likely: int | None
+) -> None:
+    (k, length, number), cost = choose_fused(steps, rows, warmup, lanes, 2.0, chunk, gamble, likely=likely)
+    if number == 1:
+        assert math.isinf(cost)
+        return
+    assert k + (number - 1) * length < steps <= k + number * length
+    assert k == warmup or (gamble and k == likely)
+    assert chunk is None or length == chunk
+
+
+def test_a_kernel_is_filled_with_windows() -> None:
+    assert choose_fused(10**6, 8, 25, 2112, 7.3).windows.number * 8 % 2112 == 0
+    assert choose_fused(10**6, 1, 155, 2112, 7.3).windows.number == 2112

@@ -18,12 +18,12 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.awaited import LargestNorms, largest_norm
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cuda.launch import full_rows
+from steadyrnn.engines.cuda.launch import fused_costs
 from steadyrnn.engines.ops import is_kept
 from steadyrnn.engines.parallel import WindowRun, fuses
 from steadyrnn.engines.rounding import Sizes, local_rounding
 from steadyrnn.engines.select import ENGINES, select
-from steadyrnn.engines.windows import OVERHEAD, SETUP, Windows, choose_windows
+from steadyrnn.engines.windows import OVERHEAD, SETUP, Windows, choose_fused, choose_windows
 from steadyrnn.errors import NotFiniteError
 
 from .parallel_gradients import Evidence, Masks, Smooth, constants_of, frozen, gradient_warmup, is_kinked
@@ -86,7 +86,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         asked: Tolerances.
     """
     bounds = bounds_of(run, certificate, asked.cold)
-    windows = windows_for(run, certificate, bounds, asked, fuses(run, requested))
+    windows, fused = windows_for(run, certificate, bounds, asked, requested)
     if windows.number == 1:
         choice = select(requested, run)
         output, state = ENGINES[choice.engine].run(run)
@@ -95,7 +95,9 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
             output, state, record_of(certificate, windows, 0, 0.0, rounding, choice.engine), Evidence(None, asked.refusal)
         )
     kinked = asked.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
-    parallel = WindowRun(run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile)
+    parallel = WindowRun(
+        run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, fused
+    )
     while parallel.truncation > asked.tol:
         parallel.sweep()
     evidence = evidence_of(parallel, certificate, sizes, bounds, asked)
@@ -155,8 +157,10 @@ def flattens(certificate: LayerCertificate) -> bool:
     return isinstance(cell, RNNStep) and isinstance(cell.activation, Tanh | Sigmoid)
 
 
-def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked, fused: bool) -> Windows:
-    """Return the windows to run in; where one kernel runs them all, as many as it runs side by side."""
+def windows_for(
+    run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked, requested: str
+) -> tuple[Windows, bool]:
+    """Return the windows to run in, and whether one kernel is to run them all: the cheaper way, by a model of both."""
     best, x = certificate.best, run.input
     steps, rows, width = x.shape
     size, gates = run.state[0].shape[-1], len(run.cell.gates)
@@ -165,11 +169,16 @@ def windows_for(run: Recurrence, certificate: LayerCertificate, bounds: Bounds, 
         constants = constants_of(certificate, bounds.states, bounds.inputs)
         warmup = max(warmup, gradient_warmup(constants, bounds.states, asked.gradient_tol))
     kind = x.device.type if x.device.type in OVERHEAD else "cuda"
-    lanes = full_rows(x.device) if fused else lanes_of(x)
-    row_cost = 1 / lanes if fused else 2 * gates * size * (size + width) / OVERHEAD[kind]
+    row_cost = 2 * gates * size * (size + width) / OVERHEAD[kind]
     gamble = asked.gradient_tol is None and asked.tol > _NOISE * torch.finfo(x.dtype).eps / 2 * bounds.states
     likely = likely_warmup(asked.decay, asked.tol * best.norm.lower / (8 * max(bounds.radius, asked.tol)))
-    return choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes)
+    plan = choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes_of(x))
+    if rows == 0 or not fuses(run, requested):
+        return plan.windows, False
+    lanes, cost, setup = fused_costs(x.device, size)
+    other = choose_fused(steps, rows, warmup, lanes, cost, asked.chunk, gamble, setup, likely)
+    fused = other.windows.number > 1 and (asked.chunk is not None or other.cost < plan.cost)
+    return other.windows if fused else plan.windows, fused
 
 
 def lanes_of(x: Tensor) -> int:

@@ -92,6 +92,7 @@ class WindowRun:
         remember: Whether to keep passes before the last.
         measure: Whether to note the largest output of all passes.
         meanwhile: What to start on the device before results are waited for.
+        fused: Whether one kernel runs all windows, which :func:`fuses` must allow.
 
     Example:
         >>> from steadyrnn.bounds.norms import TwoNorm
@@ -116,6 +117,7 @@ class WindowRun:
         remember: bool = False,
         measure: bool = True,
         meanwhile: Callable[[], None] | None = None,
+        fused: bool = False,
     ) -> None:
         check_windows(recurrence, windows)
         self.recurrence, self.requested, self.windows = recurrence, requested, windows
@@ -125,7 +127,9 @@ class WindowRun:
         self.sweeps = 0
         self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
         self.earlier: list[Pass] = []
-        self.fused = self._fuse()
+        self.fused = FusedWindows(recurrence, windows, measure) if fused else None
+        if fused:
+            self.choice = Choice("cuda", "one kernel runs all windows in place")
         self.warm, start, first = self._begin()
         self.largest = largest_norm(self.warm) if measure and self.fused is None else 0.0 if measure else math.inf
         self.latest = self._main(start, None, first)
@@ -170,13 +174,6 @@ class WindowRun:
         if self.windows.warmup == 0:
             return start[0].new_empty(0, *start[0].shape), start
         return self._run(self.warm_input(), start, self._remaining(0, self.windows.warmup))
-
-    def _fuse(self) -> FusedWindows | None:
-        """Return the run in one kernel, where there is one and no gradient is wanted."""
-        if not fuses(self.recurrence, self.requested):
-            return None
-        self.choice = Choice("cuda", "one kernel runs all windows in place")
-        return FusedWindows(self.recurrence, self.windows, self.measure)
 
     def _begin(self) -> tuple[Tensor, State, tuple[Tensor, State] | None]:
         """Return the warm-up's outputs and end and, where one run gives both, the main part's.

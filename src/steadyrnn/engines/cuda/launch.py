@@ -14,7 +14,7 @@ from ..weights import stacked
 from ..windows import Windows
 from .compile import Shape, is_there, kernel
 
-__all__ = ["WIDEST", "FusedWindows", "full_rows", "refusal"]
+__all__ = ["WIDEST", "FusedWindows", "fused_costs", "refusal"]
 
 WIDEST = 128
 """Units whose weight the registers of one multiprocessor hold in float32."""
@@ -44,9 +44,13 @@ def refusal(recurrence: Recurrence) -> str | None:
     return None if is_there() else "this torch cannot compile a kernel"
 
 
-def full_rows(device: torch.device) -> int:
-    """Return how many rows run side by side on a device: a step of fewer costs as much."""
-    return torch.cuda.get_device_properties(device).multi_processor_count * Shape.rows_at_once()
+def fused_costs(device: torch.device, size: int) -> tuple[int, float, int]:
+    """Return how many rows run side by side, what a step of them costs, and what there is beside steps.
+
+    In units of one of cuDNN's steps with few rows (0.44 us on an H200, where these were measured).
+    """
+    lanes = torch.cuda.get_device_properties(device).multi_processor_count * Shape.rows_at_once()
+    return lanes, 7.3 * Shape.of(size, 0, False).width / 128, 1600
 
 
 class FusedWindows:
