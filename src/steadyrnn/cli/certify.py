@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "main", "parser"]
 
 EXAMPLES = (
-    "steadyrnn train addition --model stable-rnn --task.length 20 --train.steps 50",
+    "steadyrnn train addition --model stable-rnn --model.width 32 --task.length 20 --train.steps 50",
     "steadyrnn certify runs --input-bound 2",
     "steadyrnn certify runs --horizon 1e-3 --json",
     "steadyrnn certify runs --recheck",

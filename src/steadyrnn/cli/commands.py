@@ -29,8 +29,8 @@ COMMANDS: dict[str, Command] = {
 """Every command by name."""
 
 EXAMPLES = (
-    "steadyrnn train addition --task.length 20 --train.steps 50",
-    "steadyrnn train addition --model lstm --task.length 20 --train.steps 50",
+    "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50",
+    "steadyrnn train addition --model lstm --model.width 32 --task.length 20 --train.steps 50",
     "steadyrnn certify runs --input-bound 2",
     "steadyrnn report runs --out report.html",
 )

@@ -23,7 +23,7 @@ EXAMPLES = (
     "steadyrnn completion bash > steadyrnn.bash",
     "steadyrnn completion zsh > _steadyrnn",
 )
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh")
 
 
 def parser() -> "ArgumentParser":

@@ -40,7 +40,8 @@ def load():
     folder = Path(__file__).parent
     layer = {code}
     layer.load_state_dict(load_file(folder / "layer.safetensors"))
-    return {wrap}, load_file(folder / "rest.safetensors")
+    {wrap}
+    return module, load_file(folder / "rest.safetensors")
 '''
 
 
@@ -82,7 +83,8 @@ def main(argv: Sequence[str]) -> int:
     trained = load_trained(args.run, args.checkpoint)
     model = sequence_model(trained, ConversionError)
     bound, _ = known_input_bound(args.input_bound, trained)
-    converted = FORMS[args.to](model.rnn, Wish(bound, args.eps, args.tol, args.horizon, args.approximate))
+    layer: Any = model.rnn
+    converted = FORMS[args.to](layer, Wish(bound, args.eps, args.tol, args.horizon, args.approximate))
     folder = Path(args.out) if args.out is not None else Path("converted") / args.to
     report = {
         "form": args.to, "run": str(trained.run.folder), "checkpoint": trained.checkpoint, "input_bound": bound,
@@ -108,9 +110,9 @@ def _write(folder: Path, form: str, trained: "Trained", converted: "Converted", 
     rest = {name: tensor.contiguous().clone() for name, tensor in whole.items() if not name.startswith("rnn.")}
     folder.mkdir(parents=True, exist_ok=True)
     layer = {name: tensor.detach().contiguous().clone() for name, tensor in converted.tensors.items()}
-    imports = "\nimport steadyrnn as sr\n" if "sr." in converted.code + converted.wrap else ""
+    imports = "\nimport steadyrnn as sr\n" if "sr." in "".join([converted.code, *converted.wrap]) else ""
     code = _LOAD.format(
-        form=form, name=trained.run.folder.name, code=converted.code, wrap=converted.wrap, imports=imports
+        form=form, name=trained.run.folder.name, code=converted.code, wrap="\n    ".join(converted.wrap), imports=imports
     )  # fmt: skip
     write_atomically(folder / "layer.safetensors", save(layer))
     write_atomically(folder / "rest.safetensors", save(rest))

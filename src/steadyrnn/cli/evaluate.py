@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "main", "parser"]
 
 EXAMPLES = (
-    "steadyrnn train addition --task.length 20 --train.steps 50",
+    "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50",
     "steadyrnn eval runs",
     "steadyrnn eval runs/addition/spectral --split validation --checkpoint last --json",
 )

@@ -38,7 +38,7 @@ class Converted:
     Args:
         tensors: Of the layer that ``code`` makes.
         code: Python that makes the empty layer, in the names ``sr`` and ``torch``.
-        wrap: Python that makes the result from the loaded ``layer``.
+        wrap: Lines of Python that make ``module`` from the loaded ``layer``.
         report: What is proven of it, as JSON.
         words: The same for people.
         check: How far its outputs were from the layer's on random admissible inputs, largest 2-norm.
@@ -46,7 +46,7 @@ class Converted:
 
     tensors: dict[str, Tensor]
     code: str
-    wrap: str
+    wrap: tuple[str, ...]
     report: dict[str, Any]
     words: str
     check: float
@@ -57,13 +57,13 @@ def _unitary(layer: RecurrentLayer, wish: Wish) -> Converted:
     x = _inputs(layer, made.report.input_bound, min(made.report.horizon or 256, 256))
     check = _distance(made(x)[0], layer(x)[0])
     tensors = dict(made.layer.state_dict())
-    # the orthogonal layer's first units are the original ones; a scaling, where there is one, is undone behind it
-    n = layer.hidden_size
-    divided = "" if made.scaling is None else " / scaling.to(output)"
-    wrap = f"lambda input, hx=None: (lambda output, h_n: (output[..., :{n}]{divided}, h_n))(*layer(input, hx))"
-    if made.scaling is not None:
-        listed = made.scaling[-1].tolist()
-        wrap = f"(lambda scaling: {wrap})(torch.tensor({listed}))"
+    # the first units are the original ones; a scaling, where there is one, is undone behind the layer
+    divided = "" if made.scaling is None else f" / torch.tensor({made.scaling[-1].tolist()}).to(output)"
+    wrap = (
+        "def module(input, hx=None):",
+        "    output, h_n = layer(input, hx)",
+        f"    return output[..., :{layer.hidden_size}]{divided}, h_n",
+    )
     return Converted(tensors, _code(made.layer), wrap, made.report.to_dict(), str(made.report), check)
 
 
@@ -71,7 +71,7 @@ def _feedforward(layer: RecurrentLayer, wish: Wish) -> Converted:
     made = to_feedforward(layer, wish.eps, _needed(wish.input_bound))
     x = _inputs(layer, wish.input_bound, min(2 * made.window, 1000))
     check = _distance(made(x), layer(x)[0])
-    wrap = f"sr.to_feedforward(layer, eps={wish.eps!r}, input_bound={wish.input_bound!r})"
+    wrap = (f"module = sr.to_feedforward(layer, eps={wish.eps!r}, input_bound={wish.input_bound!r})",)
     return Converted(_plain(layer), _code(layer), wrap, made.report.to_dict(), str(made.report), check)
 
 
@@ -87,7 +87,7 @@ def _parallel(layer: RecurrentLayer, wish: Wish) -> Converted:
         f"time-parallel: 2,048 steps in {report.windows} windows, {report.depth} steps deep; every state within "
         f"{report.truncation:.3g} + {report.rounding:.3g} (truncation, rounding) of the sequential run"
     )
-    wrap = f"sr.to_parallel(layer, tol={wish.tol!r}, input_bound={wish.input_bound!r})"
+    wrap = (f"module = sr.to_parallel(layer, tol={wish.tol!r}, input_bound={wish.input_bound!r})",)
     return Converted(_plain(layer), _code(layer), wrap, facts, words, check)
 
 
@@ -98,7 +98,9 @@ def _torch(layer: RecurrentLayer, wish: Wish) -> Converted:
     more = f", nonlinearity={made.nonlinearity!r}" if isinstance(made, nn.RNN) else ""
     code = f"torch.nn.{kind}({made.input_size}, {made.hidden_size}, {made.num_layers}{more}, bias={made.bias})"
     words = f"torch.nn.{kind} with the weights as they are used; the constraint that kept them has no part any more"
-    return Converted(dict(made.state_dict()), code, "layer", {"class": kind}, words, _distance(made(x)[0], layer(x)[0]))
+    return Converted(
+        dict(made.state_dict()), code, ("module = layer",), {"class": kind}, words, _distance(made(x)[0], layer(x)[0])
+    )
 
 
 FORMS: Mapping[str, Callable[[RecurrentLayer, Wish], Converted]] = {

@@ -68,8 +68,8 @@ def sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
     model = recurrent_part(trained.model)
     if not isinstance(model, SequenceModel):
         raise error(
-            f"`{trained.run.folder}` is a network without time, {trained.configuration.model.name}: it has no state, so there is "
-            "nothing to certify and no equivalent of another form."
+            f"`{trained.run.folder}` is a network without time, {trained.configuration.model.name}: it has no state, so there "
+            "is nothing to certify and no equivalent of another form."
         )
     return model
 

@@ -38,7 +38,7 @@ def make_parser(name: str, description: str, examples: Sequence[str], usage: str
     epilog = "\n".join(["Examples:", *(f"  {example}" for example in examples)])
     return ArgumentParser(
         prog=f"steadyrnn {name}", usage=shown, description=description, epilog=epilog, formatter_class=Formatter,
-        print_config=None,
+        print_config=None, allow_abbrev=False,
     )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "main", "parser"]
 
 EXAMPLES = (
-    "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 25",
-    "steadyrnn train addition --model lstm --task.length 20 --train.steps 50 --train.probe.every 25",
+    "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --train.probe.every 25",
+    "steadyrnn train addition --model lstm --model.width 32 --task.length 20 --train.steps 50 --train.probe.every 25",
     "steadyrnn report runs",
     "steadyrnn report runs/addition/spectral runs/addition/lstm --out comparison.html --title 'Addition'",
 )

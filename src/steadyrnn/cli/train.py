@@ -26,16 +26,23 @@ def main(argv: Sequence[str]) -> int:
     if request.print_config:
         print(_yaml(request), end="")
         return 0
+    from steadyrnn.train.machine import machine
+
+    with machine(request.configuration.train):
+        _work(request, ["steadyrnn", "train", *argv])
+    return 0
+
+
+def _work(request: Request, command: list[str]) -> None:
+    """Train, certify, tell."""
     output = Output(request.as_json, request.quiet)
-    command = ["steadyrnn", "train", *argv]
+    names = request.configuration.model.name, request.configuration.task_name
     task, model = _build(request)
-    with _open(request, command, task, model) as run:
-        output.note(f"run {run.folder}: {request.configuration.model.name} on {request.configuration.task_name}, "
-                    f"{_count(model):,} parameters")  # fmt: skip
+    with _open(request, command, task) as run:
+        output.note(f"run {run.folder}: {names[0]} on {names[1]}, {_count(model):,} parameters")
         result = _train(request, task, model, run, output)
         record = _certify(request, task, model, run, result)
     _tell(request, output, task, model, run.folder, result, record)
-    return 0
 
 
 def _yaml(request: Request) -> str:
@@ -59,7 +66,7 @@ def _build(request: Request) -> "tuple[Task, nn.Module]":
     return task, build_model(request.configuration.model, task.interface)
 
 
-def _open(request: Request, command: list[str], task: "Task", model: "nn.Module") -> "Run":
+def _open(request: Request, command: list[str], task: "Task") -> "Run":
     """Make the run's folder, or take the one to go on with."""
     from steadyrnn.runs.folder import Run
 

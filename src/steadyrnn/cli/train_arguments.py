@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "Request", "read", "train_parser"]
 
 EXAMPLES = (
-    "steadyrnn train addition --task.length 20 --train.steps 50",
+    "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50",
     "steadyrnn train addition --model lstm --model.width 32 --task.length 20 --train.steps 50 --seed 1 --threads 1",
     "steadyrnn train recall --model urnn --model.nonlinearity abs --task.length 10 --train.steps 50 --train.optimizer.lr 1e-2",
-    "steadyrnn train addition --task.length 20 --train.steps 50 --print_config > addition.yaml",
+    "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
 )
 
@@ -106,6 +106,9 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
     else:
         parser.add_class_arguments(ModelSettings, "model")
     parser.add_class_arguments(TrainSettings, "train")
+    for action in parser._actions:  # a file for one part alone: --config takes all of them
+        if action.metavar == "CONFIG" and action.dest != "config":
+            action.help = HIDDEN
     return parser
 
 

@@ -1,0 +1,115 @@
+"""The program's front: help without torch, exit statuses, one line for an error."""
+
+import subprocess
+import sys
+
+import pytest
+
+from steadyrnn.cli import train
+from steadyrnn.cli.commands import COMMANDS
+from steadyrnn.errors import CheckpointError, DataError
+from steadyrnn.train.signals import Interrupted
+from tests.cli.program import QUICK, Program
+
+DRIVER = """
+import contextlib, io, sys
+from steadyrnn.cli.main import main
+for words in {lines!r}:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(words) == 0, words
+    assert "torch" not in sys.modules, words
+"""
+
+
+def test_help_and_listings_do_not_import_torch() -> None:
+    lines = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)]
+    lines += [["train", "addition", "--model", "ornn", "--help"], ["train", "addition", "--print_config"], ["data", "list"]]
+    done = subprocess.run([sys.executable, "-c", DRIVER.format(lines=lines)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_first_page_does_without_the_parser() -> None:
+    code = "import sys; from steadyrnn.cli.main import main; main(['--help']); sys.exit('jsonargparse' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "steadyrnn", "trian"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "steadyrnn: there is no command 'trian'. Did you mean `train`?\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_ends_with_examples(program: Program, name: str) -> None:
+    done = program(name, "--help")
+    assert done.status == 0
+    lines = done.out.split("Examples:\n")[1].splitlines()
+    assert lines
+    assert all(line.startswith("  steadyrnn ") for line in lines)
+
+
+def test_no_command_is_a_misuse_that_shows_the_first_page(program: Program) -> None:
+    done = program()
+    assert (done.status, done.out) == (2, "")
+    assert "commands:" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["eval", "nowhere"], 1, "`nowhere` is no folder"),
+        (["train", "addition", "--model.bound", "1", *QUICK], 1, "`bound` is no option of the model 'spectral'"),
+        (["train", "addition", "--train.step", "3"], 2, "--train.step"),
+        (["train", "addition", "--train.steps", "many"], 2, "train.steps"),
+        (["train", "additon"], 2, "Did you mean `addition`?"),
+        (["train", "addition", "--model", "lsmt"], 2, "Did you mean `lstm`?"),
+        (["train"], 2, "which task?"),
+        (["convert", "runs"], 2, "--to"),
+        (["data", "look"], 2, "action"),
+        (["completion", "fish"], 2, "shell"),
+        (["train", "mnist", "--data-dir", "nowhere"], 3, "no such folder"),
+    ],
+)
+def test_a_mistake_has_its_status_and_a_line_on_stderr(program: Program, words: list[str], status: int, message: str) -> None:
+    done = program(*words)
+    assert (done.status, done.out) == (status, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (CheckpointError("damaged"), 1),
+        (DataError("missing"), 3),
+        (OSError(28, "No space left on device"), 1),
+        (Interrupted(2, 5), 130),
+        (Interrupted(15, 5), 143),
+        (KeyboardInterrupt(), 130),
+        (ModuleNotFoundError("No module named 'rich'", name="rich"), 1),
+    ],
+)
+def test_an_error_becomes_a_status(
+    program: Program, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int
+) -> None:
+    def fail(argv: object) -> int:
+        raise error
+
+    monkeypatch.setattr(train, "main", fail)
+    done = program("train", "addition")
+    assert done.status == status
+    assert done.err.startswith("steadyrnn: ")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_debug_shows_where_an_error_came_from(program: Program) -> None:
+    with pytest.raises(DataError):
+        program("train", "mnist", "--data-dir", "nowhere", "--debug")
+
+
+def test_a_fault_of_ours_is_not_hidden(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "main", lambda argv: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        program("train", "addition")
