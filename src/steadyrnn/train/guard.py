@@ -1,5 +1,7 @@
 """The watch over losses and gradients: a step whose numbers are not finite changes nothing and ends the run."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -38,11 +40,11 @@ class Guard:
 
     def watch(self, step: int, loss: Tensor, norm: Tensor) -> None:
         """Look at step number ``step``: raise at once, or raise the flag."""
-        bad = ~(loss.isfinite() & norm.isfinite())
         if self.waits:
-            if bool(bad):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise _error(step, float(loss), float(norm))
             return
+        bad = ~(loss.isfinite() & norm.isfinite())
         first = bad & (self.flag == 0)
         self._step = torch.where(first, step, self._step)
         self._loss, self._norm = torch.where(first, loss, self._loss), torch.where(first, norm, self._norm)
