@@ -57,10 +57,13 @@ def test_a_machine_without_git_has_no_commit(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = {"torch": "2.13.0", "threads": {"within": 1}}
-    for number, environment in enumerate([first, first, first | {"torch": "2.14.0"}, first | {"torch": "2.14.0"}, first]):
+    other = first | {"torch": "2.14.0"}
+    monkeypatch.setattr(room, "describe_environment", lambda: first)
+    run = Run.create(tmp_path, "addition", "rnn", CONFIG)
+    run.close()
+    for environment in (first, other, other, first):
         monkeypatch.setattr(room, "describe_environment", lambda environment=environment: environment)
-        run = Run.create(tmp_path, "addition", "rnn", CONFIG) if number == 0 else Run.open(run.folder, write=True)
-        run.close()
+        Run.open(run.folder, write=True).close()
     noted = run.read_json("environment.json")
     changes = [note["changed"] for note in noted.pop("resumed")]
     assert noted == first

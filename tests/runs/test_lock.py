@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from steadyrnn.errors import RunError
+from steadyrnn.runs import exclusive as fallback
 from steadyrnn.runs import lock as room
 from steadyrnn.runs.lock import Lock
 from steadyrnn.runs.owner import Owner
@@ -226,6 +227,31 @@ def test_a_takeover_under_way_is_respected(exclusive: Path) -> None:
     exclusive.with_name("lock.takeover").write_bytes(Owner.me().to_bytes())
     with pytest.raises(RunError, match=r"Another process is taking over .* remove `.*lock\.takeover`"):
         Lock(exclusive)
+
+
+def test_an_heir_looks_again_once_it_alone_may_take_over(exclusive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(exclusive, Owner(os.getpid(), socket.gethostname(), "an earlier boot:1"))
+    create = fallback._create
+
+    def overtaken(file: Path, owner: Owner) -> bool:
+        if file.name == "lock.takeover":
+            leave(exclusive, Owner.me())  # another heir was faster
+        return create(file, owner)
+
+    monkeypatch.setattr(fallback, "_create", overtaken)
+    refused(exclusive)
+    assert names_in(exclusive.parent) == ["lock.exclusive"]
+
+
+def test_a_full_disk_leaves_no_lock_without_a_name(exclusive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fallback.os, "write", full)
+        with pytest.raises(RunError, match="could not be written: No space left on device"):
+            Lock(exclusive)
+    assert names_in(exclusive.parent) == []
 
 
 def test_this_process_lives_and_a_dead_one_does_not() -> None:

@@ -28,7 +28,7 @@ CONFIG, METRICS, ENVIRONMENT, LOCK, CHECKPOINTS = "config.json", "metrics.jsonl"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
-def find_runs(paths: Iterable[Path]) -> list[Path]:
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     """Return the run folders that paths lead to: each is a run, or any folder above runs.
 
     Args:
