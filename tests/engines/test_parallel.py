@@ -394,4 +394,4 @@ def test_windows_for_a_kernel_end_with_the_last_step(
 
 def test_a_kernel_is_filled_with_windows() -> None:
     assert choose_fused(10**6, 8, 25, 2112, 7.3).windows.number * 8 % 2112 == 0
-    assert choose_fused(10**6, 1, 155, 2112, 7.3).windows.number == 2112
+    assert 2100 < choose_fused(10**6, 1, 155, 2112, 7.3).windows.number <= 2112

@@ -199,6 +199,7 @@ class Parallel(nn.Module):
 
         Raises:
             ArgumentError: An input is larger than ``input_bound``.
+            CertificateError: A gated layer starts from an ``hx`` so large that no contraction is proven from there.
             ConversionError: The weights have changed, and no contraction is proven of them.
             NotFiniteError: NaN or infinity in input, state or weights.
             EngineError: Forward-mode AD or a ``torch.func`` transform is at work.
