@@ -160,7 +160,7 @@ OP = register("cudnn", "cuda", CuDNNKernel())
 class CuDNNEngine(Engine):
     """tanh, relu, GRU (reset after) and LSTM on an NVIDIA GPU, at cuDNN's speed.
 
-    In float32 cuDNN's own tanh and sigmoid err by up to some 170 units of rounding, more than the twice of the reference's error
+    In float32 cuDNN's own tanh and sigmoid err by up to 170 units of rounding, more than the twice of the reference's error
     that our engines keep to; products are in full float32. In float64 it keeps to it.
     """
 
