@@ -48,9 +48,13 @@ class Position:
 
 
 def describe(task: Task, settings: TrainSettings) -> dict[str, Any]:
-    """Return what must be the same when a run is resumed: the task with its settings, and the trainer's."""
+    """Return what must be the same when a run is resumed: the task with its settings, and the trainer's.
+
+    Where the data lies may change: a task has verified what it read.
+    """
     own = getattr(task, "settings", None)
     known = asdict(own) if is_dataclass(own) and not isinstance(own, type) else {}
+    known.pop("data_dir", None)
     return {"task": {"class": type(task).__name__} | known, "train": asdict(settings)}
 
 
