@@ -1,7 +1,10 @@
 """The program's front: help without torch, exit statuses, one line for an error."""
 
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +53,24 @@ def test_every_help_ends_with_examples(program: Program, name: str) -> None:
     assert all(line.startswith("  steadyrnn ") for line in lines)
 
 
+def test_a_program_that_is_asked_to_end_saves_and_can_go_on(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "steadyrnn", "train", "addition", "--threads", "1", *QUICK, "--quiet"]
+    words += ["--train.steps", "1000000", "--train.log_every", "5", "--train.validate_every", "1000000"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while process.poll() is None and not any('"train"' in file.read_text() for file in tmp_path.rglob("metrics.jsonl")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (143, "")
+    assert err.startswith("steadyrnn: Stopped by SIGTERM after ")
+    (file,) = tmp_path.rglob("metrics.jsonl")
+    assert '"interrupted"' in file.read_text().splitlines()[-1]
+    assert list(tmp_path.rglob("checkpoints/last/checkpoint.json"))
+
+
 def test_no_command_is_a_misuse_that_shows_the_first_page(program: Program) -> None:
     done = program()
     assert (done.status, done.out) == (2, "")
@@ -66,6 +87,9 @@ def test_no_command_is_a_misuse_that_shows_the_first_page(program: Program) -> N
         (["train", "additon"], 2, "Did you mean `addition`?"),
         (["train", "addition", "--model", "lsmt"], 2, "Did you mean `lstm`?"),
         (["train"], 2, "which task?"),
+        (["train", "addition", "--config", "nowhere.yaml"], 2, "there is no file 'nowhere.yaml'"),
+        (["train", "addition", *QUICK, "--device", "tpu"], 1, "`device` must be"),
+        (["train", "addition", *QUICK, "--train.optimizer.name", "adan"], 1, "`optimizer.name` must be"),
         (["convert", "runs"], 2, "--to"),
         (["data", "look"], 2, "action"),
         (["completion", "fish"], 2, "shell"),
@@ -77,6 +101,7 @@ def test_a_mistake_has_its_status_and_a_line_on_stderr(program: Program, words: 
     assert (done.status, done.out) == (status, "")
     assert message in done.err
     assert "Traceback" not in done.err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ def test_a_run_holds_all_that_belongs_to_it(program: Program) -> None:
     assert run.config["model"] == {"name": "gru", "width": 8}
     assert run.config["task"]["length"] == 10
     assert sorted(run.checkpoints()) == ["best", "last"]
+    facts = run.read_json("facts.json")
+    assert (facts["metric"], facts["higher_is_better"], facts["model"]["layers"]) == ("loss", False, 1)
+    assert facts["parameters"] == 3 * 8 * (2 + 8 + 1) + 9
     certificate = run.read_json("certificate.json")
     assert certificate["certificate"]["regime"]
     assert certificate["checkpoint"] == "best"
@@ -180,5 +183,5 @@ def test_a_model_that_does_not_fit_the_task_leaves_no_run_behind(program: Progra
 def test_a_run_loads_without_its_task(program: Program, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steadyrnn.cli.loading.make_task", lambda *args, **kwargs: pytest.fail("the task was made"))
     trained = load_trained(runs / "addition" / "lstm")
-    assert json.loads((trained.run.folder / "interface.json").read_text())["outputs"] == 1
+    assert json.loads((trained.run.folder / "facts.json").read_text())["interface"]["outputs"] == 1
     assert not trained.model.training

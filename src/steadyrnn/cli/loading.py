@@ -9,6 +9,7 @@ from torch import nn
 
 from steadyrnn.errors import RunError, SteadyError
 from steadyrnn.models.sequence import SequenceModel
+from steadyrnn.models.settings import complete
 from steadyrnn.models.systems import build_model
 from steadyrnn.models.truncated import recurrent_part
 from steadyrnn.runs.folder import Run
@@ -20,12 +21,12 @@ from steadyrnn.train.weights import load_weights
 from .configuration import Configuration
 
 __all__ = [
-    *("INTERFACE", "Trained", "configuration_of", "known_input_bound", "load_trained", "newest_run"),
+    *("FACTS", "Trained", "configuration_of", "facts_of", "known_input_bound", "load_trained", "newest_run"),
     *("sequence_model", "task_of"),
 ]
 
-INTERFACE = "interface.json"
-"""What the model was built from: a run can be certified and converted without its data."""
+FACTS = "facts.json"
+"""What was known of task and model when the run was made: it can be certified, converted and reported without its data."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,21 @@ def configuration_of(run: Run) -> Configuration:
 
 def interface_of(run: Run, configuration: Configuration) -> Interface:
     """Return what the model of a run takes and gives: as noted, or else as its task says."""
-    if not (run.folder / INTERFACE).is_file():
+    if not (run.folder / FACTS).is_file():
         return task_of(configuration).interface
-    noted = run.read_json(INTERFACE)
+    facts = run.read_json(FACTS)
+    noted = facts.get("interface") if isinstance(facts, dict) else None
     try:
-        return Interface(**noted)
+        return Interface(**noted)  # type: ignore[arg-type]
     except TypeError as error:
-        raise RunError(f"`{run.folder / INTERFACE}` is damaged: {error}.") from error
+        raise RunError(f"`{run.folder / FACTS}` is damaged: {error}.") from error
+
+
+def facts_of(configuration: Configuration, task: Task, model: nn.Module) -> dict[str, Any]:
+    """Return what is noted of task and model beside the configuration."""
+    full = {name: value for name, value in asdict(complete(configuration.model)).items() if value is not None}
+    return {
+        **{"metric": task.metric, "higher_is_better": task.higher_is_better, "baselines": dict(task.baselines)},
+        **{"parameters": sum(parameter.numel() for parameter in model.parameters()), "model": full},
+        "interface": asdict(task.interface),
+    }

@@ -20,6 +20,9 @@ __all__ = ["PROBES", "callbacks", "certificate_record", "measured_input_bound"]
 
 Callback = Callable[[int, nn.Module], dict[str, Any]]
 
+_EPS = 1e-3
+"""The difference of states for which the horizon of a stable network is noted."""
+
 _ROWS, _LAGS, _OPERATIONS = 2, 128, 2e10
 """Of the measured gradient flow: rows of the batch, lags that are noted, and about how many operations it may cost."""
 
@@ -49,11 +52,17 @@ def certificate_record(
 ) -> dict[str, Any]:
     """Return what ``certificate.json`` holds: the certificate, or why there is none."""
     certificate, reason = _certified(model, input_bound, "auto")
-    return {
+    record = {
         "certificate": None if certificate is None else certificate.to_dict(),
         **{"reason": reason, "step": step, "checkpoint": checkpoint},
         "input_bound": None if input_bound is None else {"value": input_bound, "source": source},
     }
+    if certificate is not None and certificate.stable:
+        try:
+            record["horizon"] = {"eps": _EPS, "steps": certificate.horizon(_EPS)}
+        except SteadyError:  # stable, but the first distance of two states is not bounded
+            record["horizon"] = None
+    return record
 
 
 def _certified(model: nn.Module, input_bound: float | None, effort: str) -> tuple[AnyCertificate | None, str | None]:

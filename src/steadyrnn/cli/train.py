@@ -35,14 +35,22 @@ def main(argv: Sequence[str]) -> int:
 
 def _work(request: Request, command: list[str]) -> None:
     """Train, certify, tell."""
+    from steadyrnn.train.arguments import check_settings
+    from steadyrnn.train.machine import choose_device
+
+    from .loading import facts_of
+
+    check_settings(request.configuration.train)  # a mistake leaves no run behind
+    choose_device(request.configuration.train.device)
     output = Output(request.as_json, request.quiet)
     names = request.configuration.model.name, request.configuration.task_name
     task, model = _build(request)
-    with _open(request, command, task) as run:
-        output.note(f"run {run.folder}: {names[0]} on {names[1]}, {_count(model):,} parameters")
+    facts = facts_of(request.configuration, task, model)
+    with _open(request, command, facts) as run:
+        output.note(f"run {run.folder}: {names[0]} on {names[1]}, {facts['parameters']:,} parameters")
         result = _train(request, task, model, run, output)
         record = _certify(request, task, model, run, result)
-    _tell(request, output, task, model, run.folder, result, record)
+    _tell(request, output, facts, run.folder, result, record)
 
 
 def _yaml(request: Request) -> str:
@@ -66,11 +74,11 @@ def _build(request: Request) -> "tuple[Task, nn.Module]":
     return task, build_model(request.configuration.model, task.interface)
 
 
-def _open(request: Request, command: list[str], task: "Task") -> "Run":
+def _open(request: Request, command: list[str], facts: dict[str, Any]) -> "Run":
     """Make the run's folder, or take the one to go on with."""
     from steadyrnn.runs.folder import Run
 
-    from .loading import INTERFACE
+    from .loading import FACTS
 
     configuration = request.configuration
     if request.resume is not None:
@@ -80,7 +88,7 @@ def _open(request: Request, command: list[str], task: "Task") -> "Run":
     try:
         if request.resume is not None:
             _refuse_another(run, request)
-        run.write_json(INTERFACE, asdict(task.interface))
+        run.write_json(FACTS, facts)
         if request.tensorboard:
             run.write_events()
     except BaseException:
@@ -129,11 +137,9 @@ def _certify(request: Request, task: "Task", model: "nn.Module", run: "Run", res
 
 
 def _tell(
-    request: Request, output: Output, task: "Task", model: "nn.Module", folder: Path, result: "Result", record: dict[str, Any]
+    request: Request, output: Output, facts: dict[str, Any], folder: Path, result: "Result", record: dict[str, Any]
 ) -> None:
     """Print what came out, where it is, and what to do next."""
-    from steadyrnn.models.settings import complete
-
     certificate = record["certificate"]
     rows = [
         [
@@ -142,7 +148,7 @@ def _tell(
             f"{result.reason}, {result.seconds:.1f} s, {result.examples_per_second:,.0f} examples/s",
         ],
         *([f"validation {name}", short(value), f"best, at step {result.best_step:,}"] for name, value in result.best.items()),
-        *([f"test {name}", short(value), _baseline(task, name)] for name, value in result.test.items()),
+        *([f"test {name}", short(value), _baseline(facts, name)] for name, value in result.test.items()),
     ]
     if certificate is None:
         rows.append(["certificate", "none", record["reason"]])
@@ -151,16 +157,11 @@ def _tell(
         rows.append(["contraction", short(certificate["contraction"]), f"{proven}; gradients: {certificate['regime']}"])
     output.table(f"{request.configuration.model.name} on {request.configuration.task_name}", ("", "", ""), rows)
     output.text(f"run: {folder}\nnext: steadyrnn report {folder} --out report.html")
-    output.result({
-        "run": folder, "configuration": request.configuration.to_dict(), "model": asdict(complete(request.configuration.model)),
-        "parameters": _count(model), "result": asdict(result), "baselines": dict(task.baselines), "certificate": record,
-    })  # fmt: skip
+    shown = {name: facts[name] for name in ("model", "parameters", "metric", "baselines")}
+    configuration = request.configuration.to_dict()
+    output.result({"run": folder, "configuration": configuration, **shown, "result": asdict(result), "certificate": record})
 
 
-def _baseline(task: "Task", name: str) -> str:
-    guess = task.baselines.get(name)
+def _baseline(facts: dict[str, Any], name: str) -> str:
+    guess = facts["baselines"].get(name)
     return "" if guess is None else f"{short(guess)} without looking at the input"
-
-
-def _count(model: "nn.Module") -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["CATALOGUE", "System"]
 
 _ZHANG = "Zhang, Lei, Dhillon, ICML 2018"
-_LIN = "Lin, Wang, 2018"
+_LIN = "Lin, Wang"
 _EMAMI = "Emami et al., NeurIPS 2019"
 _MILLER = "Miller, Hardt, ICLR 2019"
 
