@@ -23,7 +23,9 @@ SETTINGS = tiny(steps=60, log_every=3, save_every=2, probe=ProbeSettings(every=7
 
 # The server imports torch once and forks a fresh process for every run: a fork of this one could not train any more.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["steadyrnn.train.trainer", "steadyrnn.models.sequence", "steadyrnn.tasks.registry"])
+PROCESSES.set_forkserver_preload(
+    ["pytest", "torch._dynamo", "steadyrnn.train.trainer", "steadyrnn.models.sequence", "steadyrnn.tasks.registry"]
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be killed and forked")
 
@@ -59,46 +61,51 @@ def run_to_the_end(folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, float]:
-    """Return the run that nobody killed, and how long it took."""
-    run_to_the_end(fresh(tmp_path_factory.mktemp("warm-up")))
-    folder = fresh(tmp_path_factory.mktemp("whole"))
-    start = time.perf_counter()
-    run = run_to_the_end(folder)
-    return run, time.perf_counter() - start
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return the run that nobody killed."""
+    return run_to_the_end(fresh(tmp_path_factory.mktemp("whole")))
+
+
+def wait_for(process: multiprocessing.process.BaseProcess, folder: Path, lines: float) -> None:
+    """Wait until a run has written so many lines of metrics, or has ended."""
+    until = time.perf_counter() + 120
+    while process.is_alive() and (folder / "metrics.jsonl").read_bytes().count(b"\n") < lines:
+        assert time.perf_counter() < until
+        time.sleep(0.001)
+
+
+def kill_at(folder: Path, lines: float, delay: float) -> None:
+    """Start or resume a run, and kill it a moment after it has written so many lines."""
+    process = spawn(folder)
+    wait_for(process, folder, lines)
+    time.sleep(delay)
+    process.kill()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_a_killed_run_ends_as_the_one_nobody_killed(tmp_path: Path, whole: tuple[Run, float], number: int) -> None:
-    folder, (run, duration) = fresh(tmp_path), whole
-    moment = (number + random.Random(number).random()) / KILLS
-    process = spawn(folder)
-    process.join(moment * duration)
-    process.kill()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL or moment > 0.5  # the machine may be quicker this time
-    assert differences(run, run_to_the_end(folder)) == []
+def test_a_killed_run_ends_as_the_one_nobody_killed(tmp_path: Path, whole: Run, number: int) -> None:
+    folder, chance = fresh(tmp_path), random.Random(number)
+    moment = 0.8 * len(whole.metrics()) * (number + chance.random()) / KILLS
+    kill_at(folder, moment, delay=0.03 * chance.random())
+    assert differences(whole, run_to_the_end(folder)) == []
 
 
-def test_a_run_killed_many_times_ends_as_the_one_nobody_killed(tmp_path: Path, whole: tuple[Run, float]) -> None:
-    folder, (run, duration) = fresh(tmp_path), whole
+def test_a_run_killed_again_and_again_ends_as_the_one_nobody_killed(tmp_path: Path, whole: Run) -> None:
+    folder, chance = fresh(tmp_path), random.Random(0)
     for number in range(KILLS):
-        process = spawn(folder)
-        process.join((0.2 + 0.3 * random.Random(-number).random()) * duration)
-        process.kill()
-        process.join(60)
-    assert differences(run, run_to_the_end(folder)) == []
+        kill_at(folder, 0.8 * len(whole.metrics()) * number / KILLS, delay=0.03 * chance.random())
+    assert differences(whole, run_to_the_end(folder)) == []
 
 
-def test_a_run_asked_to_end_leaves_with_143_and_goes_on_later(tmp_path: Path, whole: tuple[Run, float]) -> None:
+def test_a_run_asked_to_end_leaves_with_143_and_goes_on_later(tmp_path: Path, whole: Run) -> None:
     folder = fresh(tmp_path)
     process = spawn(folder)
-    until = time.perf_counter() + 60
-    while not any(line["step"] >= 6 for line in Run.open(folder).metrics()) and time.perf_counter() < until:
-        time.sleep(0.005)
+    wait_for(process, folder, 5)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGTERM)
     process.join(60)
     assert process.exitcode == 143
     assert lines(Run.open(folder))[-1]["reason"] == "interrupted"
-    assert differences(whole[0], run_to_the_end(folder)) == []
+    assert differences(whole, run_to_the_end(folder)) == []

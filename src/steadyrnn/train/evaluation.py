@@ -56,7 +56,7 @@ def evaluate(
     model.eval()
     try:
         with torch.no_grad(), cached(), undisturbed():
-            sums = _sums(call or model, task, split, batch_size, autocast)
+            sums = _sums(model if call is None else call, task, split, batch_size, autocast)
     finally:
         model.train(training)
     if not sums:

@@ -104,7 +104,9 @@ def train(
     if resume and run is None:
         raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
     with machine(settings):
-        return _Trainer(model, task, settings, run, callbacks, progress or Silent()).run_to_the_end(resume)
+        return _Trainer(model, task, settings, run, callbacks, Silent() if progress is None else progress).run_to_the_end(
+            resume
+        )
 
 
 class _Trainer:
