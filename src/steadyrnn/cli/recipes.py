@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from steadyrnn.models.settings import ModelSettings
+
 __all__ = ["RECIPES", "recipe"]
 
 _SYNTHETIC: dict[str, Any] = {
-    "train.steps": 4000,
+    "train.steps": 3000,
     "train.batch_size": 64,
     "train.validate_every": 200,
     "train.log_every": 50,
@@ -38,8 +40,18 @@ _LABELS: dict[str, Any] = {"train.epochs": 30, "train.batch_size": 128, "model.n
 
 RECIPES: dict[tuple[str, str | None], dict[str, Any]] = {
     ("addition", None): _SYNTHETIC,
-    ("copy", None): {**_SYNTHETIC, "train.batch_size": 128},
-    ("recall", None): {**_SYNTHETIC, "train.stop.below": 0.01},
+    ("copy", None): _SYNTHETIC,
+    # a linear network of all reflectors remembers ten symbols exactly; fewer, or a kink, take far longer
+    ("copy", "spectral"): {
+        **{"model.nonlinearity": "identity", "model.reflectors": 128, "model.radius": 0.01, "train.stop.below": 1e-3},
+        **{"train.optimizer.lr": 3e-3, "train.optimizer.transition_lr": 3e-4},
+    },
+    ("recall", None): {**_SYNTHETIC, "train.steps": 6000, "train.batch_size": 100, "train.stop.below": 0.01},
+    # rectified, so that later numbers can be shut out; the learned state tells the first step from the others
+    ("recall", "spectral"): {
+        **{"model.nonlinearity": "relu", "model.learn_initial_state": True},
+        **{"train.optimizer.lr": 1e-3, "train.optimizer.transition_lr": 1e-4},
+    },
     ("largest", None): {**_SYNTHETIC, "train.steps": 10000},
     ("contractive", None): {
         "train.epochs": 30,
@@ -68,20 +80,24 @@ RECIPES: dict[tuple[str, str | None], dict[str, Any]] = {
 """Dotted settings of each task, for any model (None) or one by name; a model's come on top of any's."""
 
 
-def recipe(task: str, model: str | None) -> Mapping[str, Any]:
-    """Return the settings a task starts from with a model; None is the task's own choice of model.
+def recipe(task: str, model: str | None, width: int | None = None) -> Mapping[str, Any]:
+    """Return the settings a task starts from with a model; None is the task's own choice of model, or the default one.
 
-    A model's options are left out where another model than the recipe's was asked for.
+    A model's options are left out where another model than the recipe's was asked for. Of a model of another width, all
+    reflectors are as many as its units.
 
     Example:
         >>> recipe("mnist", None)["model.name"], "model.name" in recipe("mnist", "resnet")
         ('spectral-mlp', False)
+        >>> recipe("copy", None, width=32)["model.reflectors"]
+        32
     """
     start = dict(RECIPES.get((task, None), {}))
     own = start.get("model.name")
     if model is not None and own is not None and model != own:
         shared = ("model.width",)
         start = {name: value for name, value in start.items() if not name.startswith("model.") or name in shared}
-    if model is not None:
-        start.update(RECIPES.get((task, model), {}))
+    start.update(RECIPES.get((task, model or own or ModelSettings().name), {}))
+    if width is not None and start.get("model.reflectors", 0) > width:
+        start["model.reflectors"] = width
     return start

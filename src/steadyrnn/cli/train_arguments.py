@@ -31,10 +31,6 @@ EXAMPLES = (
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
 )
 
-_MOVABLE = ("train.device", "train.threads")
-"""Settings in which a resumed run may differ: they say where it runs, not what it computes."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What ``steadyrnn train`` was asked for."""
@@ -67,12 +63,21 @@ def read(argv: Sequence[str]) -> Request:
             _misused(f"there is no {what} {name!r}. {hint}")
     parser = train_parser(task, model, for_help=asks_help)
     if task is not None and resume is None:
-        parser.set_defaults({**recipe(task, model), "task.name": task})
+        width = value_of(words, "--model.width") or nested(stored, "model.width")
+        parser.set_defaults({**recipe(task, model, _whole(width)), "task.name": task})
     if resume is not None:
         words = ["--config", str(Path(resume) / "config.json"), *words]
     if named is not None:
         words.append(f"--task.name={named}")
     return _request(parser.parse_args(words).as_dict())
+
+
+def _whole(text: object) -> int | None:
+    """Return the whole number of a text; the parser complains about what is none."""
+    try:
+        return int(str(text))
+    except ValueError:
+        return None
 
 
 def train_parser(task: str | None, model: str | None = None, for_help: bool = False) -> "ArgumentParser":
