@@ -43,8 +43,8 @@ $(STAMP): pyproject.toml constraints.txt
 test: $(STAMP) ## run the tests (ARGS="-k name" passes options to pytest)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-demo: $(STAMP) ## train a Spectral-RNN and a plain RNN side by side (about a minute)
-	@OMP_NUM_THREADS=$(DEMO_THREADS) $(BIN)/python examples/quickstart.py $(ARGS)
+demo: $(STAMP) ## the main job: train three networks, certify, convert, report (two minutes)
+	@OMP_NUM_THREADS=$(DEMO_THREADS) $(BIN)/python examples/demo.py $(ARGS)
 
 lint: $(STAMP) ## check style and formatting
 	@$(BIN)/ruff check .

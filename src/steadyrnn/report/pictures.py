@@ -132,7 +132,7 @@ def flow_chart(
 
 
 def margins(contest: Contest) -> Chart:
-    """Return the spectral margin, max |σ − 1| over a model's recurrent weights, by step."""
+    """Return the spectral margin, how far a singular value of a recurrent weight is from 1 at most, by step."""
     lines = []
     for configuration in contest.configurations:
         line = average([margin_series(trial) for trial in configuration.trials])
