@@ -70,7 +70,7 @@ def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, mo
     assert changes == [{"torch": "2.14.0"}, {"torch": "2.13.0"}]
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"resumed": 3}', '{"resumed": ["x"]}', '{"resumed": [{}]}'])
 def test_a_lost_environment_is_written_again(tmp_path: Path, content: str | None) -> None:
     with Run.create(tmp_path, "addition", "rnn", CONFIG) as run:
         path = run.folder / "environment.json"

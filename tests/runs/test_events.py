@@ -1,6 +1,8 @@
 """Event files hold the numbers of the metrics, and a resumed run takes back what it does again."""
 
+import errno
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,22 @@ def test_without_tensorboard_the_error_says_what_to_install(tmp_path: Path, monk
         with pytest.raises(RunError, match=r"need the package `tensorboard`: pip install steadyrnn\[train\]"):
             run.write_events()
         run.log({"kind": "train", "step": 1})  # all else works
+
+
+def test_a_full_disk_is_told_and_the_run_is_given_back_all_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = pytest.importorskip("tensorboard.summary.writer.event_file_writer").EventFileWriter
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run.write_events()
+    monkeypatch.setattr(writer, "close", full)
+    with pytest.raises(RunError, match=r"event file in .* could not be written: No space left"):
+        run.close()
+    run.close()  # again: of no effect
+    monkeypatch.setattr(writer, "flush", full)
+    with Run.open(run.folder, write=True) as again, pytest.raises(RunError, match=r"could not be written: No space left"):
+        again.write_events()
 
 
 @pytest.mark.parametrize(

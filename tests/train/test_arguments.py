@@ -36,6 +36,9 @@ def test_the_defaults_are_fine() -> None:
         ({"save_every": 0}, "save_every"),
         ({"threads": 0}, "threads"),
         ({"autocast": "float8"}, "autocast"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**64}, "seed"),
+        ({"seed": 1.5}, "seed"),
         ({"optimizer": OptimizerSettings("lion")}, "optimizer.name"),
         ({"optimizer": OptimizerSettings(lr=-1.0)}, "optimizer.lr"),
         ({"optimizer": OptimizerSettings(lr=math.nan)}, "optimizer.lr"),
@@ -45,6 +48,8 @@ def test_the_defaults_are_fine() -> None:
         ({"optimizer": OptimizerSettings(eps=-1.0)}, "optimizer.eps"),
         ({"optimizer": OptimizerSettings(alpha=2.0)}, "optimizer.alpha"),
         ({"optimizer": OptimizerSettings(betas=(0.9, 1.1))}, "optimizer.betas"),
+        ({"optimizer": OptimizerSettings(betas=(1.0, 0.9))}, "optimizer.betas"),
+        ({"optimizer": OptimizerSettings(betas=(0.9,))}, "optimizer.betas"),  # type: ignore[arg-type]
         ({"schedule": ScheduleSettings("linear")}, "schedule.name"),
         ({"schedule": ScheduleSettings(factor=0.0)}, "schedule.factor"),
         ({"schedule": ScheduleSettings(factor=1.5)}, "schedule.factor"),
@@ -54,6 +59,7 @@ def test_the_defaults_are_fine() -> None:
         ({"clip": ClipSettings(recurrent=math.nan)}, "clip.recurrent"),
         ({"stop": StopSettings(patience=0)}, "stop.patience"),
         ({"stop": StopSettings(below=math.nan)}, "stop.below"),
+        ({"stop": StopSettings(below=math.inf)}, "stop.below"),
         ({"probe": ProbeSettings(every=-1)}, "probe.every"),
     ],
 )

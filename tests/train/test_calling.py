@@ -98,3 +98,16 @@ def test_a_detached_state_keeps_its_form_and_no_graph() -> None:
 def test_a_state_of_another_kind_is_refused() -> None:
     with pytest.raises(ArgumentError, match="gave dict"):
         detached({"h": torch.ones(1)})
+
+
+def test_a_detached_state_does_not_keep_the_outputs_of_all_steps() -> None:
+    output = torch.randn(9, 2, 3)
+    state = detached((output[-1:].transpose(1, 2), output[-1:]))
+    assert all(tensor.is_contiguous() and tensor.untyped_storage().nbytes() == 24 for tensor in state)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (1, 4, 3)])
+def test_a_state_without_rows_in_its_second_dimension_is_not_cut(shape: tuple[int, ...]) -> None:
+    batch = Batch(torch.zeros(4, 5, 2), torch.zeros(4, 5, 1), fresh=False)
+    with pytest.raises(ArgumentError, match=r"`accumulate` cuts states by rows.*\(layers, 5, \.\.\.\).*Use `accumulate` of 1"):
+        cut(batch, torch.zeros(shape), 2, CARRYING)

@@ -39,6 +39,13 @@ def test_model_and_random_state_stay_as_they_are(training: bool) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_a_part_in_a_mode_of_its_own_keeps_it() -> None:
+    model = spectral_model().train()
+    model.rnn.eval()  # type: ignore[operator, union-attr]
+    evaluate(model, addition(), "test", 8)
+    assert [module.training for module in (model, model.rnn, model.readout)] == [True, False, True]  # type: ignore[union-attr]
+
+
 def test_states_are_carried_until_a_fresh_batch() -> None:
     class Cut(RunningSum):
         def batches(self, split: str, batch_size: int):  # type: ignore[no-untyped-def]

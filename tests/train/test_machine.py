@@ -39,6 +39,17 @@ def test_without_settings_the_machine_is_left_alone() -> None:
         assert not torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_user_who_wants_warnings_only_gets_them_back(deterministic: bool) -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with machine(TrainSettings(deterministic=deterministic)):
+            assert torch.is_deterministic_algorithms_warn_only_enabled() is not deterministic
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize(("name", "dtype"), [(None, torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)])
 def test_autocast_takes_the_named_dtype(name: str | None, dtype: torch.dtype) -> None:
     with autocast(name, torch.device("cpu")):

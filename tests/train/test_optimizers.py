@@ -70,6 +70,11 @@ def test_a_model_without_parameters_is_refused() -> None:
         make_optimizer(nn.Identity(), OptimizerSettings())
 
 
+def test_a_model_whose_parameters_are_all_frozen_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="all are frozen"):
+        make_optimizer(build().requires_grad_(False), OptimizerSettings())
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_state_goes_by_name_to_a_model_whose_parameters_stand_in_another_order(name: str) -> None:
     class Swapped(nn.Module):

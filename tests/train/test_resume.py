@@ -11,9 +11,11 @@ import torch
 from steadyrnn.errors import ArgumentError, CheckpointError, RunError
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.registry import make_task
+from steadyrnn.train.evaluation import evaluate
 from steadyrnn.train.settings import OptimizerSettings
 from steadyrnn.train.signals import Interrupted
 from steadyrnn.train.trainer import train
+from steadyrnn.train.weights import weights_of
 from tests.train.runs import (
     CASES,
     BreakAt,
@@ -65,7 +67,7 @@ def test_a_run_may_be_broken_off_often(tmp_path: Path) -> None:
 
 def test_the_comparison_sees_other_random_numbers(tmp_path: Path) -> None:
     build, make, settings = CASES["spectral"]
-    runs = [new_run(tmp_path / str(seed), settings) for seed in range(2)]
+    runs = [new_run(tmp_path / str(seed), replace(settings, seed=seed)) for seed in range(2)]
     for seed, run in enumerate(runs):
         torch.manual_seed(0)
         with run:
@@ -123,6 +125,21 @@ def test_times_are_summed_over_resumes(tmp_path: Path) -> None:
     assert run.load("last").facts["times"]["elapsed"] >= times[-1]
 
 
+def test_the_scores_of_the_best_weights_are_theirs_wherever_they_come_from(tmp_path: Path) -> None:
+    """A run killed between two saves, resumed where it does not come to the same weights again."""
+    settings = tiny(optimizer=OptimizerSettings("sgd", lr=0.0))
+    run = new_run(tmp_path, settings)
+    with run, pytest.raises(Broken):
+        train(spectral_model(), addition(), settings, run=run, progress=BreakAt(7))
+    lucky = spectral_model()
+    with Run.open(run.folder, write=True) as again:
+        again.save("best", weights_of(lucky), {"step": 10, "validation": {"loss": 0.0}})
+        result = train(spectral_model(), addition(), settings, run=again, resume=True)
+    assert (result.best_step, result.best) == (10, {"loss": 0.0})
+    assert result.test == evaluate(lucky, addition(), "test", 8)
+    assert again.load("last").facts["best"] == {"loss": 0.0}
+
+
 @pytest.fixture
 def stopped(tmp_path: Path) -> Run:
     run = new_run(tmp_path, CASES["spectral"][2])
@@ -135,6 +152,12 @@ def test_other_settings_are_refused_by_name(stopped: Run) -> None:
     settings = replace(CASES["spectral"][2], optimizer=OptimizerSettings(lr=0.5), seed=3)
     with stopped, pytest.raises(RunError, match=r"`train.seed` is 0 there and 3 here.*`train.optimizer.lr` is 0.001"):
         train(spectral_model(), addition(), settings, run=stopped, resume=True)
+
+
+def test_a_run_does_not_start_with_other_settings_than_it_notes(tmp_path: Path) -> None:
+    with new_run(tmp_path, tiny()) as run, pytest.raises(RunError, match=r"`train.seed` is 0 there and 3 here"):
+        train(spectral_model(), addition(), tiny(seed=3), run=run)
+    assert run.checkpoints() == []
 
 
 def test_another_task_is_refused_by_name(stopped: Run) -> None:

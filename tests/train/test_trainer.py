@@ -1,7 +1,7 @@
 """The trainer: what it does to a model, what it writes, when it ends."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,6 +272,43 @@ def test_nan_ends_a_run_with_the_weights_before_it(tmp_path: Path) -> None:
     train(short, addition(), tiny(steps=4, validate_every=4))
     assert_close(model, short, rtol=0, atol=0)
     assert run.load("last").facts["step"] == 3
+
+
+class Vertical(nn.Module):
+    """Has a finite output whose gradient is not finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = plain_model()
+
+    def forward(self, input: Tensor) -> Tensor:
+        output, _ = self.inner(input)
+        return output + (0 * output).sqrt()
+
+
+def test_gradients_that_no_scale_makes_finite_end_a_run_in_float16() -> None:
+    model = Vertical()
+    with pytest.raises(TrainingError, match=r"Step 3\d is not finite: its loss is \d.* and the norm of its gradients nan"):
+        train(model, addition(), tiny(steps=60, autocast="float16"))
+    assert_close(model.inner, plain_model(), rtol=0, atol=0)
+
+
+class Saturated(Addition):
+    """Has an accuracy that is perfect from the start."""
+
+    metric, higher_is_better = "accuracy", True
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return super().summary(sums) | {"accuracy": 1.0}
+
+
+def test_at_equal_metrics_the_weights_with_the_lowest_loss_are_kept_and_patience_waits_for_them(tmp_path: Path) -> None:
+    settings = tiny(steps=30, validate_every=3, stop=StopSettings(patience=1), optimizer=OptimizerSettings(lr=0.01))
+    with new_run(tmp_path, settings) as run:
+        result = train(plain_model(), Saturated(AdditionSettings(length=10, validation=24, test=24)), settings, run=run)
+    losses = {line["step"]: line["loss"] for line in run.metrics() if line["kind"] == "validation"}
+    assert result.best_step == min(losses, key=lambda step: losses[step]) > 3
+    assert result.best["loss"] == losses[result.best_step] == run.load("best").facts["validation"]["loss"]
 
 
 def test_a_run_is_a_function_of_weights_task_and_settings() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class EventWriter:
         folder: Where the event file goes.
 
     Raises:
-        RunError: ``tensorboard`` is not installed.
+        RunError: ``tensorboard`` is not installed, or the file cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,7 +35,8 @@ class EventWriter:
         self._folder = folder
         self._protocol: Any = event_pb2
         self._summaries: Any = summary_pb2
-        self._writer: Any = EventFileWriter(str(folder))
+        with self._explained():
+            self._writer: Any = EventFileWriter(str(folder))
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Write every number of a record at its step."""
@@ -48,15 +50,21 @@ class EventWriter:
 
     def close(self) -> None:
         """Write what is waiting and close the file; a second call does nothing."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with self._explained():
+                writer.close()
 
     def _put(self, step: int, **what: Any) -> None:
-        try:
+        with self._explained():
             self._writer.add_event(self._protocol.Event(wall_time=time.time(), step=step, **what))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise RunError(f"The event file in `{self._folder}` could not be written: {error.strerror}.") from error
+            raise RunError(f"The event file in `{self._folder}` could not be written: {error.strerror or error}.") from error
 
 
 def scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -191,13 +192,14 @@ class Run:
 
     def close(self) -> None:
         """Close the files and give the lock back; the run can still be read. A second call does nothing."""
-        if self._events is not None:
-            self._events.close()
-            self._events = None
-        if self._metrics is not None:
-            self._metrics.close()
-        if self._lock is not None:
-            self._lock.release()
+        events, self._events = self._events, None
+        with ExitStack() as stack:  # whatever fails, the rest is closed, and the lock given back last
+            if self._lock is not None:
+                stack.callback(self._lock.release)
+            if self._metrics is not None:
+                stack.callback(self._metrics.close)
+            if events is not None:
+                stack.callback(events.close)
 
     def __enter__(self) -> Self:
         return self
@@ -230,8 +232,11 @@ class Run:
             return self.write_json(ENVIRONMENT, now)
         resumed = noted.get("resumed", [])
         before = noted
-        for note in resumed:
-            before = {**before, **note["changed"]}
+        try:
+            for note in resumed:
+                before = {**before, **note["changed"]}
+        except (TypeError, KeyError):  # not as it was written, but of no use to the run itself
+            return self.write_json(ENVIRONMENT, now)
         changed = {key: value for key, value in now.items() if before.get(key) != value}
         if changed:
             note = {"time": _now().isoformat(timespec="seconds"), "changed": changed}

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from steadyrnn.checks import check_interval, check_positive_int
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
 
 from .machine import AUTOCAST
 from .optimizers import OPTIMIZERS
@@ -32,6 +32,7 @@ def check_settings(settings: TrainSettings) -> None:
         raise ArgumentError(f"`accumulate` must be at most `batch_size`, {settings.batch_size}, but is {settings.accumulate}.")
     if settings.autocast is not None:
         _check_name("autocast", settings.autocast, AUTOCAST)
+    _check_seed(settings.seed)
     _check_optimizer(settings)
     _check_schedule(settings)
     _check_limits(settings)
@@ -45,8 +46,9 @@ def _check_optimizer(settings: TrainSettings) -> None:
         _check_number("optimizer.transition_lr", own.transition_lr)
     for name in ("weight_decay", "momentum", "eps"):
         _check_number(f"optimizer.{name}", getattr(own, name))
-    for name, value in (("alpha", own.alpha), ("betas", own.betas[0]), ("betas", own.betas[1])):
-        check_interval(f"optimizer.{name}", value, 0.0, 1.0)
+    check_interval("optimizer.alpha", own.alpha, 0.0, 1.0)
+    if len(own.betas) != 2 or not all(0 <= beta < 1 for beta in own.betas):
+        raise ArgumentError(f"`optimizer.betas` must be two numbers, each 0 or above and below 1, but is {own.betas}.")
 
 
 def _check_schedule(settings: TrainSettings) -> None:
@@ -64,9 +66,16 @@ def _check_limits(settings: TrainSettings) -> None:
             raise ArgumentError(f"`{name}` must be a number above 0, or None for no clipping, but is {value}.")
     if settings.stop.patience is not None:
         check_positive_int("stop.patience", settings.stop.patience)
-    if settings.stop.below is not None and math.isnan(settings.stop.below):
-        raise ArgumentError("`stop.below` must be a number, but is NaN.")
+    if settings.stop.below is not None and not math.isfinite(settings.stop.below):
+        raise ArgumentError(f"`stop.below` must be a finite number, or None for no limit, but is {settings.stop.below}.")
     _check_count("probe.every", settings.probe.every)
+
+
+def _check_seed(seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ArgumentTypeError(f"`seed` must be an integer, but is of type {type(seed).__name__}.")
+    if not 0 <= seed < 2**64:
+        raise ArgumentError(f"`seed` must be from 0 to 2^64 - 1, but is {seed}.")
 
 
 def _check_name(name: str, value: str, known: Iterable[str]) -> None:

@@ -54,6 +54,8 @@ def batch_rows(batch: Batch, interface: Interface) -> int:
 def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part]:
     """Cut a batch and the states it starts from into parts of nearly equal size, in order; none is empty.
 
+    Rows stay with their states: part after part, row b goes on from the state of row b, as in the whole batch.
+
     Example:
         >>> batch = Batch(torch.zeros(5, 3, 2), torch.zeros(3, 1))
         >>> [(part.batch.input.shape[1], round(part.share, 2)) for part in cut(batch, None, 2, Interface(2, 1))]
@@ -66,7 +68,7 @@ def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part
     inputs = batch.input.tensor_split(parts, _input_dimension(interface))
     targets = batch.target.tensor_split(parts, 1 if interface.reads == "each" else 0)
     lengths = [None] * parts if batch.lengths is None else batch.lengths.tensor_split(parts)
-    states = [tensor.tensor_split(parts, 1) for tensor in state_tensors(state)]  # each (layers, B, H)
+    states = [_cut_state(tensor, rows, parts) for tensor in state_tensors(state)]
     made = []
     for place, (x, y, ends) in enumerate(zip(inputs, targets, lengths, strict=True)):
         own = state_with(state, [pieces[place].contiguous() for pieces in states])
@@ -82,13 +84,17 @@ def join_states(states: Sequence[Any]) -> Any:
 
 
 def detached(state: Any) -> Any:
-    """Return a state that gradients do not flow through.
+    """Return a state that gradients do not flow through, in memory of its own.
+
+    A view would keep the outputs of all steps alive. And how a tensor lies in memory may decide the last bits of a product:
+    here it lies as one that comes from a checkpoint.
 
     Example:
         >>> detached((torch.ones(1, requires_grad=True), torch.ones(1)))[0].requires_grad
         False
     """
-    return state_with(state, [tensor.detach() for tensor in state_tensors(state)])
+    tensors = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in state_tensors(state)]
+    return state_with(state, tensors)
 
 
 def state_tensors(state: Any) -> list[Tensor]:
@@ -105,6 +111,15 @@ def state_tensors(state: Any) -> list[Tensor]:
 def state_with(state: Any, tensors: Sequence[Tensor]) -> Any:
     """Return a state of the same form with other tensors."""
     return None if state is None else tensors[0] if isinstance(state, Tensor) else tuple(tensors)
+
+
+def _cut_state(tensor: Tensor, rows: int, parts: int) -> tuple[Tensor, ...]:
+    if tensor.dim() < 2 or tensor.shape[1] != rows:
+        raise ArgumentError(
+            f"`accumulate` cuts states by rows, their second dimension, (layers, {rows}, ...) here, but `model` gave one of "
+            f"shape {tuple(tensor.shape)}. Use `accumulate` of 1."
+        )
+    return tensor.tensor_split(parts, 1)
 
 
 def _input_dimension(interface: Interface) -> int:

@@ -1,6 +1,7 @@
 """Scores of a model on a split of a task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,16 +53,23 @@ def evaluate(
     device = next((parameter.device for parameter in model.parameters()), task.device)
     if task.device != device:
         task.to(device)
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), cached(), undisturbed():
-            sums = _sums(model if call is None else call, task, split, batch_size, autocast)
-    finally:
-        model.train(training)
+    with _evaluating(model), torch.no_grad(), cached(), undisturbed():
+        sums = _sums(model if call is None else call, task, split, batch_size, autocast)
     if not sums:
         raise DataError(f"The split {split!r} of the task has no examples, so there is nothing to score.")
     return task.summary(dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)))
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode; put every part of it back into its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _sums(call: Callable[..., Any], task: Task, split: str, batch_size: int, autocast: str | None) -> dict[str, Tensor]:

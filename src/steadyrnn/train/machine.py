@@ -11,10 +11,13 @@ from steadyrnn.errors import ArgumentError, DeviceError
 
 from .settings import TrainSettings
 
-__all__ = ["AUTOCAST", "autocast", "choose_device", "machine", "make_scaler"]
+__all__ = ["AUTOCAST", "SMALLEST_SCALE", "autocast", "choose_device", "machine", "make_scaler"]
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 """The dtypes of ``TrainSettings.autocast`` by name."""
+
+SMALLEST_SCALE = torch.finfo(torch.float16).tiny
+"""Gradients that are not finite below this scale of the loss, after some thirty steps left out, are not so by the scale."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -48,6 +51,7 @@ def machine(settings: TrainSettings) -> Iterator[None]:
         True
     """
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     if settings.deterministic:
@@ -56,7 +60,8 @@ def machine(settings: TrainSettings) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(strict)
+        if settings.deterministic:
+            torch.use_deterministic_algorithms(strict, warn_only=warns)
         if settings.threads is not None:
             torch.set_num_threads(threads)
 

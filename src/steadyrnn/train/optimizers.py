@@ -59,6 +59,10 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings, fused: bool | 
     groups = [group for group in parameter_groups(model, settings.lr, settings.transition_lr) if group["params"]]
     if not groups:
         raise ArgumentError("`model` has no parameters, so there is nothing to train.")
+    if not any(parameter.requires_grad for group in groups for parameter in group["params"]):
+        raise ArgumentError(
+            "`model` must have a parameter with `requires_grad`, but all are frozen: there is nothing to train."
+        )
     optimizer = OPTIMIZERS[settings.name](groups, settings, fused)
     attach_projection(optimizer, model)
     return optimizer

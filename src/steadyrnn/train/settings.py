@@ -67,7 +67,7 @@ class StopSettings:
     """When to stop before the end.
 
     Args:
-        patience: Validations without a better validation metric; None is never.
+        patience: Validations without a better validation metric, or an equal one with a lower validation loss; None is never.
         below: Stop when the validation loss is below this; None is never.
     """
 
@@ -97,12 +97,13 @@ class TrainSettings:
         steps: Optimizer steps; None takes ``epochs``.
         epochs: Epochs, used where ``steps`` is None.
         batch_size: Rows of an optimizer step.
-        accumulate: Batches that share an optimizer step, each of ``batch_size / accumulate`` rows.
+        accumulate: Parts of a batch that share an optimizer step, each of ``batch_size / accumulate`` rows; a state that is
+            carried along is cut with its rows.
         evaluation_batch_size: Rows of a batch in validation and test; None is ``batch_size``.
         validate_every: Steps between two validations; None is an epoch.
         log_every: Steps between two lines of training metrics.
         save_every: Steps between two checkpoints; None is with every validation.
-        seed: Of weights and dropout.
+        seed: Of weights and dropout, an integer from 0 to 2^64 - 1.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         threads: CPU threads; None leaves torch's number.
         autocast: ``bfloat16`` or ``float16``; None is full precision.

@@ -111,7 +111,7 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
     device = stepper.task.device
     try:
         load_optimizer_state(stepper.model, stepper.optimizer, section(tensors, "optimizer"), facts["optimizer"])
-        carried = [tensor.to(device) for tensor in section(tensors, "carried").values()]
+        carried = [tensor.clone().to(device) for tensor in section(tensors, "carried").values()]  # aligned as any other
         stepper.state = None if facts["carried"] is None else carried[0] if facts["carried"] == "tensor" else tuple(carried)
         if stepper.scaler is not None:
             stepper.scaler.load_state_dict(facts["scaler"])

@@ -14,7 +14,7 @@ from steadyrnn.tasks.base import Batch, Task
 from .calling import Part, batch_rows, call_model, cut, detached, join_states
 from .clipping import clip, gradient_norm, recurrent_parameters
 from .guard import Guard
-from .machine import autocast, make_scaler
+from .machine import SMALLEST_SCALE, autocast, make_scaler
 from .optimizers import make_optimizer
 from .settings import TrainSettings
 from .window import Window
@@ -107,7 +107,8 @@ class Stepper:
         if self.scaler is None:
             self.guard.watch(number, loss, norm)
         else:  # a scale that was too large shows in the gradients alone; the scaler leaves such a step out and shrinks
-            self.guard.watch(number, loss, torch.zeros_like(norm))
+            shrunk = self.scaler.get_scale() < SMALLEST_SCALE
+            self.guard.watch(number, loss, norm if shrunk else torch.zeros_like(norm))
         clip(self.settings.clip, self.parameters, self.recurrent, norm)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor

@@ -14,8 +14,9 @@ class Standing:
 
     Attributes:
         best: Best value of the task's metric, None before the first validation.
-        best_step: Steps done when it was reached.
+        best_step: Steps done at the best validation: of those with that value, the one with the lowest loss.
         stale: Validations since then.
+        loss_at_best: Validation loss of the best validation.
         best_loss: Lowest validation loss since the last reduction of the learning rate or before it.
         stale_loss: Validations since the loss was lowest or the learning rate was reduced.
         reductions: How often the loss has stalled for as long as the schedule allows.
@@ -25,20 +26,28 @@ class Standing:
         >>> then = first.after(2, loss=1.0, metric=0.4, higher=True, schedule=ScheduleSettings())
         >>> then.best, then.best_step, then.stale, then.best_loss
         (0.5, 1, 1, 1.0)
+        >>> tied = then.after(3, loss=0.9, metric=0.5, higher=True, schedule=ScheduleSettings())
+        >>> tied.best, tied.best_step, tied.stale
+        (0.5, 3, 0)
     """
 
     best: float | None = None
     best_step: int = 0
     stale: int = 0
+    loss_at_best: float | None = None
     best_loss: float | None = None
     stale_loss: int = 0
     reductions: int = 0
 
     def after(self, step: int, *, loss: float, metric: float, higher: bool, schedule: ScheduleSettings) -> "Standing":
-        """Return the standing after one more validation; NaN is worse than any number."""
+        """Return the standing after one more validation.
+
+        A validation is the best if its metric is better than all before, or as good and its loss lower: an accuracy of 1 says
+        no more, while the loss still falls. NaN is worse than any number.
+        """
         new = replace(self, stale=self.stale + 1, stale_loss=self.stale_loss + 1)
-        if _better(metric, self.best, higher):
-            new = replace(new, best=metric, best_step=step, stale=0)
+        if _better(metric, self.best, higher) or (_equal(metric, self.best) and _better(loss, self.loss_at_best, higher=False)):
+            new = replace(new, best=metric, best_step=step, stale=0, loss_at_best=loss)
         if _better(loss, self.best_loss, higher=False):
             return replace(new, best_loss=loss, stale_loss=0)
         if schedule.name == "plateau" and new.stale_loss >= schedule.patience:
@@ -58,6 +67,10 @@ def reason_to_stop(settings: StopSettings, standing: Standing, loss: float) -> s
     if settings.patience is not None and standing.stale >= settings.patience:
         return "patience"
     return None
+
+
+def _equal(value: float, best: float | None) -> bool:
+    return best is not None and (value == best or (math.isnan(value) and math.isnan(best)))
 
 
 def _better(value: float, best: float | None, higher: bool) -> bool:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -37,7 +37,7 @@ class Result:
 
     Attributes:
         last: Scores of the last validation.
-        best: Scores of the best validation, by the task's metric.
+        best: Scores of the best validation: by the task's metric, by the loss among equals.
         best_step: Optimizer steps done at that time.
         test: Scores on the test split, of the best weights.
         steps: Optimizer steps done.
@@ -90,7 +90,7 @@ def train(
     Raises:
         TrainingError: A loss or gradient was not finite; the weights are those before that step.
         Interrupted: A signal came; the run can be resumed.
-        RunError: The run to resume has other settings, or a run to start has a checkpoint.
+        RunError: The run's ``config.json`` or its checkpoint has other settings, or a run to start has a checkpoint.
         CheckpointError: The checkpoint does not fit the model.
 
     Example:
@@ -157,8 +157,7 @@ class _Trainer:
         stored = "last" in self.run.checkpoints()
         if stored and not resume:
             raise RunError(f"`run` has a checkpoint already: {self.run.folder}. Resume it, or start a new run.")
-        if resume:
-            refuse_differences({"train": self.run.config.get("train", {})}, self.description)
+        refuse_differences({"train": self.run.config.get("train", {})}, self.description)
         if stored:
             checkpoint = self.run.load("last")
             refuse_differences(checkpoint.facts.get("settings", {}), self.description)
@@ -311,7 +310,17 @@ class _Trainer:
         self.run.save("best", weights_of(self.model), facts)
 
     def _take_best(self) -> None:
-        load_weights(self.model, self.best if self.run is None else self.run.load("best").tensors)
+        """Load the best weights, and take over what their checkpoint says of them.
+
+        A run killed between its two saves and resumed where the last bits come out differently (a GPU, another machine) may
+        have its best weights from a course it did not take again: their scores must be theirs.
+        """
+        if self.run is None:
+            return load_weights(self.model, self.best)
+        checkpoint, position = self.run.load("best"), self.position
+        load_weights(self.model, checkpoint.tensors)
+        position.best = checkpoint.facts["validation"]
+        position.standing = replace(position.standing, best_step=checkpoint.facts["step"])
 
     # Lines of metrics
 
