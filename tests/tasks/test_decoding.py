@@ -44,8 +44,15 @@ def test_a_seed_gives_the_same_text_and_leaves_torchs_own_generator_alone() -> N
     assert torch.get_rng_state().equal(before)
 
 
-def test_a_low_temperature_is_greedy() -> None:
-    assert generate(same_every_step, torch.tensor([0]), 20, temperature=1e-3).tolist() == [2] * 20
+@pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
+def test_a_low_temperature_is_greedy(temperature: float) -> None:
+    assert generate(same_every_step, torch.tensor([0]), 20, temperature).tolist() == [2] * 20
+
+
+def test_a_word_of_logit_minus_infinity_is_never_drawn() -> None:
+    logits = torch.tensor([0.0, float("-inf"), 1.0]).view(1, 1, 3)
+    drawn = generate(lambda tokens, state: (logits, state), torch.tensor([0]), 50, temperature=1.0)
+    assert set(drawn.tolist()) == {0, 2}
 
 
 def test_a_model_reads_its_prompt_once_and_then_word_by_word() -> None:
@@ -72,7 +79,7 @@ def test_an_empty_or_batched_prompt_is_refused(prompt: Tensor) -> None:
 
 
 @pytest.mark.parametrize("temperature", [None, 1.0])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_logits_that_are_not_finite_give_no_word(bad: float, temperature: float | None) -> None:
     with pytest.raises(NotFiniteError, match="logits"):
         generate(lambda tokens, state: (torch.full((1, 1, 3), bad), state), torch.tensor([0]), 1, temperature)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steadyrnn.errors import ArgumentError, DataError
-from steadyrnn.tasks import checksums, locate
+from steadyrnn.tasks import checksums
 from steadyrnn.tasks.locate import DATA_SETS, DataFile, DataSet, check_data_set, data_folder, read_file
 
 DATA = b"some data\n"
@@ -52,16 +52,26 @@ def test_a_folder_that_is_not_one_is_named_with_its_source(tmp_path: Path, monke
         data_folder()
 
 
-def test_a_right_file_is_hashed_once_until_it_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[int] = []
-    difference = locate._difference
-    monkeypatch.setattr(locate, "_difference", lambda *args: hashed.append(1) or difference(*args))
-    assert read_file(folder, "made/a.txt") == read_file(folder, "made/a.txt") == DATA
-    assert len(hashed) == 1
+def test_an_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"`data_dir` must name the folder .* but '' is no such folder"):
+        data_folder("")
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/data", "x" * 5000, "a\0b"])
+def test_a_name_that_no_folder_can_have_is_a_folder_that_is_not_there(name: str) -> None:
+    with pytest.raises(DataError, match="no such folder"):
+        data_folder(name)
+
+
+def test_a_file_that_changes_and_keeps_its_size_and_time_is_refused(folder: Path) -> None:
     path = folder / "made" / "a.txt"
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
-    read_file(folder, "made/a.txt")
-    assert len(hashed) == 2
+    assert read_file(folder, "made/a.txt") == DATA
+    time = path.stat().st_mtime_ns
+    path.write_bytes(DATA.replace(b"s", b"S"))
+    os.utime(path, ns=(time, time))
+    with pytest.raises(DataError, match="must have SHA-256"):
+        read_file(folder, "made/a.txt")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def test_the_order_of_pixels_never_changes_from_release_to_release() -> None:
     assert order[:6].tolist() == [7, 300, 549, 172, 654, 344]
 
 
+@pytest.mark.parametrize("number", [-1, 2**63])
+def test_a_permutation_out_of_range_is_refused_by_its_own_name(number: int) -> None:
+    with pytest.raises(ArgumentError, match=f"`permutation` must be .* but is {number}"):
+        make_task("permuted-mnist", permutation=number)
+
+
 @pytest.mark.parametrize("width", [0, -1, 3, 785])
 def test_pixels_that_do_not_divide_the_image_are_refused(width: int) -> None:
     with pytest.raises(ArgumentError, match="`pixels_per_step`"):

@@ -73,8 +73,20 @@ def test_a_row_that_both_trains_and_tests_is_refused(folder: Path) -> None:
 def test_data_that_counts_something_else_is_refused(folder: Path) -> None:
     data = folder / "mediamill" / "Mediamill_data.txt"
     data.write_text(data.read_text().replace("15 3 7", "15 4 7"))
-    with pytest.raises(DataError, match="9 training rows, 3 features and 7 labels, but has 9, 4 and 7"):
+    with pytest.raises(DataError, match="15 rows, 3 features and 7 labels, but its first line says 15, 4 and 7"):
         make_task("mediamill")
+
+
+def test_a_split_of_other_sizes_is_refused(folder: Path) -> None:
+    path = folder / "mediamill" / "mediamill_trSplit.txt"
+    path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[1:]))
+    with pytest.raises(DataError, match="9 training rows, 3 features and 7 labels, but has 8, 3 and 7"):
+        make_task("mediamill")
+
+
+def test_a_form_with_one_split_has_no_other() -> None:
+    with pytest.raises(ArgumentError, match="`split` must be 0 for the form `mulan`"):
+        make_task("bibtex", split=1)
 
 
 def test_an_output_of_the_wrong_shape_is_refused() -> None:

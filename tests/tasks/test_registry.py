@@ -191,6 +191,23 @@ def test_a_wrong_step_or_batch_size_is_refused(name: str, step: Any, size: int, 
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize(("size", "error"), [(0, ArgumentError), (2.0, ArgumentTypeError)])
+def test_an_epoch_of_batches_of_a_wrong_size_is_refused(name: str, size: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="`batch_size`"):
+        small_task(name).epoch_steps(size)
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize("size", [1, 7, 129])
+def test_a_step_far_out_has_batches_like_any_other(name: str, size: int) -> None:
+    task = small_task(name)
+    far = task.train_batch(10**9, size)
+    assert far.input.shape == task.train_batch(0, size).input.shape
+    assert same(small_task(name).train_batch(10**9, size), far)
+    assert not same(task.train_batch(10**9 + 1, size), far)
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
 def test_an_unknown_split_is_refused_when_asked_for(name: str) -> None:
     with pytest.raises(ArgumentError, match=r"`split` must be one of .*validation, test, but is 'dev'"):
         small_task(name).batches("dev", 4)

@@ -8,12 +8,13 @@ from steadyrnn.errors import ArgumentError, DataError
 from steadyrnn.tasks.repository_file import read_repository, read_split
 
 WHERE = Path("mediamill") / "Mediamill_data.txt"
+SIZES = (3, 4, 2)
 GOOD = b"3 4 2\n0,1 0:0.5 3:1\n 1:-2\n1\n"
 
 
 @pytest.mark.parametrize("data", [GOOD, GOOD.replace(b"\n", b"\r\n"), GOOD + b"\n"])
 def test_rows_may_lack_labels_or_features(data: bytes) -> None:
-    rows = read_repository(data, WHERE)
+    rows = read_repository(data, WHERE, SIZES)
     assert rows.features.tolist() == [[0.5, 0.0, 0.0, 1.0], [0.0, -2.0, 0.0, 0.0], [0.0] * 4]
     assert rows.targets.tolist() == [[1, 1], [0, 0], [0, 1]]
 
@@ -25,7 +26,8 @@ def test_rows_may_lack_labels_or_features(data: bytes) -> None:
         (b"3 4 2", b"3 4", "rows features labels"),
         (b"3 4 2", b"3 x 2", "rows features labels"),
         (b"3 4 2", b"3 4 0", "rows features labels"),
-        (b"3 4 2", b"4 4 2", "4 rows, as its first line says, but has 3"),
+        (b"3 4 2", b"3 9999999999999 2", "4 features and 2 labels, but its first line says 3, 9999999999999 and 2"),
+        (b"\n1\n", b"\n", "3 rows, as its first line says, but has 2"),
         (b"0,1 ", b"0,2 ", "line 2: labels must have numbers from 0 to 1"),
         (b"0,1 ", b"1,1 ", "each once"),
         (b"0,1 ", b"0,a ", "label,label"),
@@ -34,6 +36,7 @@ def test_rows_may_lack_labels_or_features(data: bytes) -> None:
         (b"3:1", b"3", "label,label"),
         (b"3:1", b"3:one", "label,label"),
         (b"3:1", b"3:nan", "finite"),
+        (b"3:1", b"3:1e39", "float32"),
         (b"\n1\n", b"\n1", "line end"),
         (b"3:1", b"3:\xff", "plain text"),
     ],
@@ -41,7 +44,7 @@ def test_rows_may_lack_labels_or_features(data: bytes) -> None:
 def test_a_bad_file_is_refused_with_its_path_and_the_reason(old: bytes, new: bytes, words: str) -> None:
     assert old in GOOD
     with pytest.raises(DataError, match=words) as caught:
-        read_repository(GOOD.replace(old, new), WHERE)
+        read_repository(GOOD.replace(old, new), WHERE, SIZES)
     assert str(WHERE) in str(caught.value)
 
 

@@ -30,6 +30,7 @@ def test_labels_become_classes_in_the_order_given() -> None:
         (b"\n\n", "empty"),
         (GOOD.replace(b"3", b"NaN"), "line 2 must hold finite numbers, but number 1 is nan"),
         (GOOD.replace(b"4", b"inf"), "number 2 is inf"),
+        (GOOD.replace(b"4", b"4e38"), "float32"),
         (GOOD.replace(b"-1\t3", b"nan\t3"), "0 is the label"),
         (GOOD.replace(b"\t4", b""), "line 2 must have a label and 2 numbers, but has 2 fields"),
         (GOOD.replace(b"\t4", b"\t4\t5"), "has 4 fields"),

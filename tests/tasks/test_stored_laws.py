@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.tasks.registry import TASKS, make_task
 from tests.support.stored_data import SETTINGS, STORED, make_folder
@@ -172,10 +172,30 @@ def test_a_wrong_split_or_size_is_named(make: Make, name: str, split: str, size:
         list(make(name).batches(split, size))
 
 
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize(
+    ("step", "size", "error"),
+    [(-1, 2, ArgumentError), (0, 0, ArgumentError), (1.0, 2, ArgumentTypeError), (True, 2, ArgumentTypeError)],
+)
+def test_a_wrong_step_or_batch_size_is_refused(make: Make, name: str, step: int, size: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"`step`|`batch_size`"):
+        make(name).train_batch(step, size)
+
+
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("size", [1, 3, 13])
+def test_a_step_far_out_has_full_batches_that_do_not_depend_on_the_past(make: Make, name: str, size: int) -> None:
+    far = make(name).train_batch(10**9, size)
+    assert far.input.shape[-2 if far.input.is_floating_point() else -1] == size
+    task = make(name)
+    task.train_batch(0, size)
+    assert same(task.train_batch(10**9, size), far)
+
+
 @pytest.mark.parametrize("name", CLASSIFIED)
 @pytest.mark.parametrize("held", [0, 1000, 0.0, 1.0, float("nan")])
 def test_a_validation_split_that_leaves_nothing_is_refused(make: Make, name: str, held: float) -> None:
-    with pytest.raises(ArgumentError, match="`validation`"):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match="`validation`"):  # of digits, a number of them
         make(name, validation=held)
 
 

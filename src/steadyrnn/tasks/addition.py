@@ -13,7 +13,7 @@ from .base import Batch, Interface, Task
 from .hashing import Stream, integers, uniform
 from .scoring import square_loss, square_scores, square_summary
 from .settings import AdditionSettings
-from .splits import cut, split_counts, stream_rows
+from .splits import cut, split_counts, stream_rows, stream_steps
 
 __all__ = ["Addition"]
 
@@ -70,7 +70,7 @@ class Addition(Task):
 
     def epoch_steps(self, batch_size: int) -> int:
         """Return 100: the stream has no end."""
-        return 100
+        return stream_steps(batch_size)
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """Return the next ``batch_size`` examples of the stream."""

@@ -14,7 +14,7 @@ from .base import Batch, Interface, Task
 from .hashing import Stream, integers
 from .scoring import class_loss, class_scores
 from .settings import CopySettings
-from .splits import cut, split_counts, stream_rows
+from .splits import cut, split_counts, stream_rows, stream_steps
 
 __all__ = ["Copying"]
 
@@ -74,7 +74,7 @@ class Copying(Task):
 
     def epoch_steps(self, batch_size: int) -> int:
         """Return 100: the stream has no end."""
-        return 100
+        return stream_steps(batch_size)
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """Return the next ``batch_size`` examples of the stream."""

@@ -56,8 +56,11 @@ def generate(step: Step, prompt: Tensor, length: int, temperature: float | None 
 
 def _choose(logits: Tensor, temperature: float | None, generator: torch.Generator) -> int:
     """Return a word from its logits, (N,)."""
-    if bool(logits.isnan().any()) or bool((logits == float("inf")).any()):
-        raise NotFiniteError("The model's logits hold NaN or infinity; no word can be chosen from them.")
+    if not -torch.inf < float(logits.max()) < torch.inf:  # a NaN is the largest, and is neither
+        raise NotFiniteError(
+            "The model's logits hold NaN or infinity, or nothing but minus infinity; no word can be chosen from them."
+        )
     if temperature is None:
         return int(logits.argmax())
-    return int(torch.multinomial((logits / temperature).softmax(0), 1, generator=generator))
+    # the largest becomes 0 first: divided by a tiny temperature, it would be infinite
+    return int(torch.multinomial(((logits - logits.max()) / temperature).softmax(0), 1, generator=generator))

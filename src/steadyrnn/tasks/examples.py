@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DataError
 
 from .hashing import Stream, permutation
 from .splits import EpochOrder, cut
 
-__all__ = ["Examples", "Splits", "held_out"]
+__all__ = ["Examples", "Splits", "held_out", "single"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,19 @@ class Examples:
     def to(self, device: torch.device) -> "Examples":
         """Return the same rows on a device."""
         return Examples(self.features.to(device), self.targets.to(device))
+
+
+def single(numbers: Tensor, where: Path) -> Tensor:
+    """Return the finite numbers of a file as float32, if none of them is too large for it.
+
+    Example:
+        >>> single(torch.tensor([0.5], dtype=torch.float64), Path("a.txt"))
+        tensor([0.5000])
+    """
+    narrow = numbers.to(torch.float32)
+    if not bool(narrow.isfinite().all()):
+        raise DataError(f"{where} must hold numbers that float32 can, up to 3.4e38, but has a larger one. Obtain it again.")
+    return narrow
 
 
 class Splits:

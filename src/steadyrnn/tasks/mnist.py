@@ -40,13 +40,16 @@ def _rows(settings: MnistRowsSettings) -> Layout:
 
 def _pixels(settings: PixelMnistSettings) -> Layout:
     width = settings.pixels_per_step
-    if isinstance(width, bool) or width < 1 or PIXELS % width:
+    if width < 1 or PIXELS % width:
         raise ArgumentError(f"`pixels_per_step` must be a divisor of {PIXELS}, as 1 or 2, but is {width}.")
     return Layout(width)
 
 
 def _permuted(settings: PermutedMnistSettings) -> Layout:
-    return Layout(_pixels(settings).features, permutation(settings.permutation, Stream.SYSTEM, PIXELS))
+    number = settings.permutation
+    if not 0 <= number < 1 << 63:
+        raise ArgumentError(f"`permutation` must be an integer from 0 to 2^63 - 1, but is {number}.")
+    return Layout(_pixels(settings).features, permutation(number, Stream.SYSTEM, PIXELS))
 
 
 LAYOUTS: dict[type[MnistSettings], Callable[[Any], Layout]] = {

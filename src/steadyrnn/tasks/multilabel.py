@@ -134,6 +134,10 @@ def read_labelled(folder: Path, settings: MultiLabelSettings, sizes: Sizes) -> t
 
 def _read_mulan(folder: Path, settings: MultiLabelSettings) -> tuple[Examples, Examples]:
     name = settings.data_set
+    if settings.split != 0:
+        raise ArgumentError(
+            f"`split` must be 0 for the form `mulan`, which parts its rows in one way, but is {settings.split}."
+        )
     xml, *paths = f"{name}/{name}.xml", f"{name}/{name}-train.arff", f"{name}/{name}-test.arff"
     labels = read_label_names(read_file(folder, xml), folder / xml)
     train, test = (read_arff(read_file(folder, path), folder / path, labels) for path in paths)
@@ -143,7 +147,8 @@ def _read_mulan(folder: Path, settings: MultiLabelSettings) -> tuple[Examples, E
 def _read_repository(folder: Path, settings: MultiLabelSettings) -> tuple[Examples, Examples]:
     name = settings.data_set
     text, *paths = f"{name}/{name.capitalize()}_data.txt", f"{name}/{name}_trSplit.txt", f"{name}/{name}_tstSplit.txt"
-    rows = read_repository(read_file(folder, text), folder / text)
+    sizes = SIZES[name]
+    rows = read_repository(read_file(folder, text), folder / text, (sum(sizes.rows), sizes.features, sizes.labels))
     train, test = (read_split(read_file(folder, path), folder / path, len(rows), settings.split) for path in paths)
     if bool(torch.isin(train, test).any()):
         raise DataError(f"{folder / paths[1]} and {folder / paths[0]} must share no row, but do. Obtain both again.")

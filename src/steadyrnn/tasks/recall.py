@@ -15,7 +15,7 @@ from .coding import coding_by_name
 from .hashing import Stream, integers
 from .scoring import class_loss, class_scores, class_summary
 from .settings import RecallSettings
-from .splits import cut, split_counts, stream_rows
+from .splits import cut, split_counts, stream_rows, stream_steps
 
 __all__ = ["Recall"]
 
@@ -69,7 +69,7 @@ class Recall(Task):
 
     def epoch_steps(self, batch_size: int) -> int:
         """Return 100: the stream has no end."""
-        return 100
+        return stream_steps(batch_size)
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """Return the next ``batch_size`` examples of the stream."""

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError
 
-from .examples import Examples
+from .examples import Examples, single
 
 __all__ = ["read_repository", "read_split"]
 
 
-def read_repository(data: bytes, where: Path) -> Examples:
+def read_repository(data: bytes, where: Path, sizes: tuple[int, int, int]) -> Examples:
     r"""Return all rows of a data file: features, float32 (N, F), and labels, uint8 (N, C).
 
     The first line is ``rows features labels``; each row is ``label,label,... feature:value feature:value ...``, numbers from
@@ -22,14 +22,20 @@ def read_repository(data: bytes, where: Path) -> Examples:
     Args:
         data: The whole file.
         where: Its path, named in errors.
+        sizes: The rows, features and labels it must have; a header that says otherwise is not believed.
 
     Example:
-        >>> rows = read_repository(b"2 3 2\n0,1 0:0.5 2:1\n 1:2\n", Path("data.txt"))
+        >>> rows = read_repository(b"2 3 2\n0,1 0:0.5 2:1\n 1:2\n", Path("data.txt"), (2, 3, 2))
         >>> rows.features.tolist(), rows.targets.tolist()
         ([[0.5, 0.0, 1.0], [0.0, 2.0, 0.0]], [[1, 1], [0, 0]])
     """
     lines = _lines(data, where)
     rows, width, labels = _header(lines[0], where)
+    if (rows, width, labels) != sizes:
+        raise DataError(
+            f"{where} must have {sizes[0]} rows, {sizes[1]} features and {sizes[2]} labels, but its first line says "
+            f"{rows}, {width} and {labels}. It is another data set, or altered."
+        )
     if len(lines) - 1 != rows:
         raise DataError(f"{where} must have {rows} rows, as its first line says, but has {len(lines) - 1}. It may be cut off.")
     features, targets = torch.zeros(rows, width, dtype=torch.float64), torch.zeros(rows, labels, dtype=torch.uint8)
@@ -38,7 +44,7 @@ def read_repository(data: bytes, where: Path) -> Examples:
         tags, columns, values = _row(line, place)
         targets[row, _checked(tags, labels, f"{place}: labels")] = 1
         features[row, _checked(columns, width, f"{place}: features")] = torch.tensor(values, dtype=torch.float64)
-    return Examples(features.float(), targets)
+    return Examples(single(features, where), targets)
 
 
 def read_split(data: bytes, where: Path, rows: int, split: int) -> Tensor:

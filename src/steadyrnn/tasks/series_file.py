@@ -9,6 +9,8 @@ from torch import Tensor
 
 from steadyrnn.errors import DataError
 
+from .examples import single
+
 __all__ = ["read_series"]
 
 
@@ -34,7 +36,7 @@ def read_series(data: bytes, where: Path, rows: int, length: int, labels: Sequen
     table = [_numbers(line, f"{where}, line {number}", length) for number, line in enumerate(lines, 1)]
     classes = [_class(row[0], f"{where}, line {number}", labels) for number, row in enumerate(table, 1)]
     series = torch.tensor(table, dtype=torch.float64)[:, 1:]
-    return series.to(torch.float32), torch.tensor(classes)
+    return single(series, where), torch.tensor(classes)
 
 
 def _lines(data: bytes, where: Path) -> list[bytes]:

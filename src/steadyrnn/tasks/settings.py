@@ -1,7 +1,11 @@
 """The settings of every task, free of torch: the command line reads them to show its help."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+import os
+from dataclasses import dataclass, fields
+from types import NoneType
+from typing import ClassVar, get_args, get_type_hints
+
+from steadyrnn.errors import ArgumentError, ArgumentTypeError
 
 __all__ = [
     "TASK_SETTINGS",
@@ -27,15 +31,38 @@ __all__ = [
 ]
 
 
+_KINDS = {int: "an integer", float: "a number", str: "text", bool: "True or False", NoneType: "None"}
+
+
 @dataclass(frozen=True)
 class TaskSettings:
-    """What every task has.
+    """What every task has; a value of the wrong type is refused by name, a path becomes text.
 
     Args:
-        seed: Numbers the data: examples of a synthetic task, order and validation split of a stored one.
+        seed: Numbers the data: examples of a synthetic task, order and validation split of a stored one; from 0 to 2^63 - 1.
     """
 
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the type of every value, so that a task meets only what it can read; ranges are the task's to check."""
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, os.PathLike):
+                object.__setattr__(self, field.name, os.fspath(value))
+            else:
+                _check_type(field.name, value, get_args(hints[field.name]) or (hints[field.name],))
+        if not 0 <= self.seed < 1 << 63:
+            raise ArgumentError(f"`seed` must be an integer from 0 to 2^63 - 1, but is {self.seed}.")
+
+
+def _check_type(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    """Refuse a value that is of none of ``kinds``; an integer is a number, but True is neither."""
+    allowed = (*kinds, int) if float in kinds else kinds
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
+        wanted = " or ".join(_KINDS[kind] for kind in kinds)
+        raise ArgumentTypeError(f"`{name}` must be {wanted}, but is of type {type(value).__name__}.")
 
 
 @dataclass(frozen=True)
@@ -115,9 +142,9 @@ class ContractiveSettings(TaskSettings):
         inputs: Features of a step.
         units: State of the system to be learned.
         outputs: Channels measured.
-        epsilon: How far from the identity the transition is, above 0 and at most 1; 1 / epsilon is the fastest time constant.
-        active: Share of the steps at which each unit is above zero, above 0 and below 1.
-        snr: Variance of a channel over that of its noise, in decibels; the paper has 15 and 20.
+        epsilon: How far from the identity the transition is, from 1e-6 to 1; 1 / epsilon is the fastest time constant.
+        active: Share of the steps at which each unit is above zero, from .05 to .95.
+        snr: Variance of a channel over that of its noise, in decibels, from -60 to 120; the paper has 15 and 20.
         train: Number of records.
         validation: Number of records.
         test: Number of records.
@@ -261,7 +288,7 @@ class MultiLabelSettings(StoredSettings):
         validation: Fraction of the training rows to hold out.
         form: ``mulan`` (ARFF and XML files), ``repository`` (text of the Extreme Classification Repository); None takes the
             one whose files are there, the first if both are.
-        split: Column of the split files of the ``repository``, from 0; each is one way to part the rows.
+        split: Column of the split files of the ``repository``, from 0; each is one way to part the rows. ``mulan`` has one, 0.
     """
 
     data_set: ClassVar[str]

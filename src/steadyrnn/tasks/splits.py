@@ -11,7 +11,9 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from .hashing import Stream, bits
 from .settings import TaskSettings
 
-__all__ = ["EpochOrder", "cut", "split_counts", "stream_rows"]
+__all__ = ["EpochOrder", "check_step", "cut", "split_counts", "stream_rows", "stream_steps"]
+
+_ROUND = 100  # batches that make an epoch of a stream
 
 
 def stream_rows(step: int, batch_size: int) -> range:
@@ -23,8 +25,19 @@ def stream_rows(step: int, batch_size: int) -> range:
         >>> stream_rows(2, 10)
         range(20, 30)
     """
-    first = _check_step(step) * check_positive_int("batch_size", batch_size)
+    first = check_step(step) * check_positive_int("batch_size", batch_size)
     return range(first, first + batch_size)
+
+
+def stream_steps(batch_size: int) -> int:
+    """Return how many batches of a stream that never repeats are called an epoch: 100.
+
+    Example:
+        >>> stream_steps(32)
+        100
+    """
+    check_positive_int("batch_size", batch_size)
+    return _ROUND
 
 
 def cut(split: str, counts: Mapping[str, int], batch_size: int) -> list[range]:
@@ -94,7 +107,13 @@ class EpochOrder:
         return self._kept[1]
 
 
-def _check_step(step: int) -> int:
+def check_step(step: int) -> int:
+    """Return ``step`` if it is an integer from 0 on.
+
+    Example:
+        >>> check_step(0)
+        0
+    """
     if isinstance(step, bool) or not isinstance(step, int):
         raise ArgumentTypeError(f"`step` must be an integer, but is of type {type(step).__name__}.")
     if step < 0:

@@ -92,8 +92,9 @@ class StableSystem(Task):
         self.settings = settings
         self._counts = split_counts(settings, "train", "validation", "test")
         self._order = EpochOrder(settings.seed, settings.train)
-        response = impulse_response(settings.seed, settings.length, settings.inputs, settings.bound)
-        self._response = response if settings.target == "system" else None
+        self._response: Tensor | None = None
+        if settings.target == "system":
+            self._response = impulse_response(settings.seed, settings.length, settings.inputs, settings.bound)
         self._kept: Batch | None = None  # the training examples, once they are asked for
 
     @property

@@ -16,6 +16,7 @@ from .base import Batch, Interface, Task
 from .guessing import class_guess
 from .locate import data_folder, read_file
 from .settings import TextSettings
+from .splits import check_step
 from .vocabulary import Vocabulary, read_words
 
 __all__ = ["CORPORA", "Corpus", "Language", "read_corpus"]
@@ -90,10 +91,8 @@ class Language(Task):
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """Return training batch number ``step``; it goes on from the one before it, unless it starts an epoch."""
-        if step < 0:
-            raise ArgumentError(f"`step` must not be negative, but is {step}.")
         n, text = self._row_length(batch_size), self.texts["train"]
-        start = step % self.epoch_steps(batch_size) * self.settings.bptt
+        start = check_step(step) % self.epoch_steps(batch_size) * self.settings.bptt
         stop = min(start + self.settings.bptt, n)
         x, y = (text[shift : shift + batch_size * n].view(batch_size, n)[:, start:stop] for shift in (0, 1))
         return Batch(x.t().contiguous(), y.t().contiguous(), fresh=start == 0)

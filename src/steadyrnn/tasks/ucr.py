@@ -110,6 +110,6 @@ def _features(asked: int | None, known: UcrSet) -> int:
     """Return how many numbers a step takes."""
     if asked is None:
         return known.features or features_per_step(known.length)
-    if isinstance(asked, bool) or asked < 1 or known.length % asked:
+    if asked < 1 or known.length % asked:
         raise ArgumentError(f"`features_per_step` must be a divisor of the length {known.length}, but is {asked}.")
     return asked
