@@ -195,3 +195,11 @@ def test_a_system_has_the_recurrent_parameters_of_its_set(name: str, recurrent: 
     gates = {"gru": 3, "ugru": 3, "spectral-lstm": 4, "stable-lstm": 4}.get(name, 1)
     model = build_model(ModelSettings(name, width=8), INTERFACES["last"])
     assert count(model) == recurrent + gates * 8 * (D + 1) + N * 8 + N
+
+
+def test_embedded_tokens_start_with_a_norm_of_about_one() -> None:
+    face = Interface(inputs=30, outputs=50, vocabulary=50)
+    model = build_model(ModelSettings("spectral", width=16), face)
+    assert isinstance(model, sr.SequenceModel)
+    assert model.embedding is not None
+    assert float(model.embedding.weight.norm(dim=1).mean()) == pytest.approx(1.0, abs=0.1)

@@ -111,7 +111,7 @@ _DEEP: dict[str, Callable[[ModelSettings], Constraint]] = {
 def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
     """Return a fresh model of a named system for a task.
 
-    Layers have one bias vector a gate, as in the papers' counts.
+    Layers have one bias vector a gate, as in the papers' counts. Embedded tokens start with a 2-norm of about 1.
 
     Args:
         settings: The system and its options.
@@ -166,6 +166,9 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
         readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=dropout if tokens else 0.0,
         dropout_state=dropout, dropout_logits=_number(s.dropout_logits),
     )  # fmt: skip
+    if model.embedding is not None and not model.tied:
+        with torch.no_grad():  # torch's tokens have norm sqrt(size), and drown the state of a network that keeps norms
+            model.embedding.weight.mul_(size**-0.5)
     if s.name == "irnn":
         _start_gaussian(model, s)
     return model
