@@ -1,5 +1,6 @@
 """Checks of arguments that more than one room needs; each names the argument, what came and what was expected."""
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,9 +12,11 @@ from .errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
 __all__ = [
     "autocasts",
     "carries_transform",
+    "check_count",
     "check_finite",
     "check_interval",
     "check_matrix",
+    "check_number",
     "check_positive_int",
     "check_square",
     "without_autocast",
@@ -45,6 +48,40 @@ def check_interval(name: str, value: float, low: float, high: float) -> float:
         raise ArgumentTypeError(f"`{name}` must be a number, but is of type {type(value).__name__}.")
     if not low <= value <= high:
         raise ArgumentError(f"`{name}` must be a number from {low} to {high}, but is {value}.")
+    return value
+
+
+def check_number(name: str, value: float, *, low: float = 0.0, finite: bool = False) -> float:
+    """Return ``value`` as a float if it is a number from ``low`` on; infinity passes unless ``finite`` is set.
+
+    Example:
+        >>> check_number("rate", 1)
+        1.0
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentTypeError(f"`{name}` must be a number, but is of type {type(value).__name__}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isnan(number) or (finite and math.isinf(number)):
+        raise NotFiniteError(f"`{name}` must be a finite number, but is {number}; nothing can be said of it.")
+    if number < low:
+        raise ArgumentError(f"`{name}` must be a number from {low:g} on, but is {value}.")
+    return number
+
+
+def check_count(name: str, value: int, *, low: int = 0) -> int:
+    """Return ``value`` if it is an integer from ``low`` on.
+
+    Example:
+        >>> check_count("steps", 3)
+        3
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"`{name}` must be an integer, but is of type {type(value).__name__}.")
+    if value < low:
+        raise ArgumentError(f"`{name}` must be an integer from {low} on, but is {value}.")
     return value
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.memory import check_count, first_step, horizon, power_above, product_above, state_radius, truncation_error
+from steadyrnn.bounds.memory import first_step, horizon, power_above, product_above, state_radius, truncation_error
+from steadyrnn.checks import check_count
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError
 
 CLOSE = 1 + Fraction(1, 10**12)

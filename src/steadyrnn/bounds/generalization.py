@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_matrix, check_square
+from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ShapeError
 
-from .memory import check_count, check_number, power_above, product_above, state_radius
+from .memory import power_above, product_above, state_radius
 from .norms import ROUND_OFF, above, below
 from .sandwich import singular_enclosure
 

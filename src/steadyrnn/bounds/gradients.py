@@ -3,7 +3,9 @@
 import math
 from dataclasses import dataclass, fields
 
-from .memory import check_count, check_number, product_above, state_radius, truncation_error
+from steadyrnn.checks import check_count, check_number
+
+from .memory import product_above, state_radius, truncation_error
 from .norms import above
 
 __all__ = [

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable
 
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError
+from steadyrnn.checks import check_count, check_number
+from steadyrnn.errors import ArgumentError, CertificateError
 
 from .norms import above
 
 __all__ = [
-    "check_count",
-    "check_number",
     "first_step",
     "horizon",
     "power_above",
@@ -20,40 +19,6 @@ __all__ = [
 
 _TINY = 2.0**-1022  # below it a product loses its relative precision
 _EXACT = 2**53  # above it an integer is rounded on its way to float64
-
-
-def check_number(name: str, value: float, *, low: float = 0.0, finite: bool = False) -> float:
-    """Return ``value`` as a float if it is a number from ``low`` on; infinity passes unless ``finite`` is set.
-
-    Example:
-        >>> check_number("rate", 1)
-        1.0
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentTypeError(f"`{name}` must be a number, but is of type {type(value).__name__}.")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if math.isnan(number) or (finite and math.isinf(number)):
-        raise NotFiniteError(f"`{name}` must be a finite number, but is {number}; nothing can be said of it.")
-    if number < low:
-        raise ArgumentError(f"`{name}` must be a number from {low:g} on, but is {value}.")
-    return number
-
-
-def check_count(name: str, value: int, *, low: int = 0) -> int:
-    """Return ``value`` if it is an integer from ``low`` on.
-
-    Example:
-        >>> check_count("steps", 3)
-        3
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"`{name}` must be an integer, but is of type {type(value).__name__}.")
-    if value < low:
-        raise ArgumentError(f"`{name}` must be an integer from {low} on, but is {value}.")
-    return value
 
 
 def product_above(*factors: float) -> float:

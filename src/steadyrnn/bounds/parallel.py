@@ -6,10 +6,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite
+from steadyrnn.checks import check_count, check_finite, check_number
 from steadyrnn.errors import CertificateError
 
-from .memory import check_count, check_number, horizon, power_above, product_above, truncation_error
+from .memory import horizon, power_above, product_above, truncation_error
 from .norms import ROUND_OFF, above
 
 __all__ = [

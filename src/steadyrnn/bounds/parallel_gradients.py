@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite
+from steadyrnn.checks import check_count, check_finite, check_number
 
 from .gradients import Constants
-from .memory import check_count, check_number, product_above, truncation_error
+from .memory import product_above, truncation_error
 from .norms import ROUND_OFF, above
 from .parallel import boundary_errors, check_rate, required_warmup, warmup_error
 

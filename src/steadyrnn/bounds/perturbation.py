@@ -2,9 +2,10 @@
 
 import math
 
+from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import CertificateError
 
-from .memory import check_count, check_number, power_above, product_above, state_radius
+from .memory import power_above, product_above, state_radius
 from .norms import above
 
 __all__ = ["activation_bound", "activation_perturbation", "contractive_perturbation", "output_perturbation"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_matrix, check_square
+from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
 from steadyrnn.errors import ArgumentError, ShapeError
 from steadyrnn.linalg.norms import spectral_norm_bound
 
-from .memory import check_count, check_number, power_above, product_above
+from .memory import power_above, product_above
 from .norms import ROUND_OFF, above, below
 
 __all__ = ["Enclosure", "gradient_sandwich", "regime", "singular_enclosure"]

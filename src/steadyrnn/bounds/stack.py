@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import ArgumentError, CertificateError, ShapeError
 
-from .memory import check_count, check_number, first_step, product_above, state_radius
+from .memory import first_step, product_above, state_radius
 from .norms import above
 
 __all__ = ["stack_errors", "stack_horizon"]

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import ArgumentError, CertificateError
 
 from .gradients import Constants, weight_sensitivity
-from .memory import check_count, check_number, first_step, power_above, product_above, truncation_error
+from .memory import first_step, power_above, product_above, truncation_error
 from .norms import above
 
 __all__ = [

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.bounds.memory import check_number
 from steadyrnn.bounds.norms import above
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
 from steadyrnn.certificates.reading import read_weights
-from steadyrnn.checks import check_finite, check_positive_int
+from steadyrnn.checks import check_finite, check_number, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
 

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.memory import check_number
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
 from steadyrnn.certificates.reading import read_weights
-from steadyrnn.checks import carries_transform, check_positive_int, without_autocast
+from steadyrnn.checks import carries_transform, check_number, check_positive_int, without_autocast
 from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.rounding import Sizes, sizes_of
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
