@@ -19,7 +19,7 @@ from steadyrnn.train.trainer import train
 from tests.train.runs import addition, differences, lines, new_run, noisy_probe, sequence_model, tiny
 
 KILLS = 50 if os.environ.get("STEADYRNN_LONGER") else 5
-SETTINGS = tiny(steps=60, log_every=3, save_every=2, probe=ProbeSettings(every=7), optimizer=OptimizerSettings(lr=1e-2))
+SETTINGS = tiny(steps=40, log_every=3, save_every=2, probe=ProbeSettings(every=7), optimizer=OptimizerSettings(lr=1e-2))
 
 # The server imports torch once and forks a fresh process for every run: a fork of this one could not train any more.
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -1,7 +1,9 @@
 """A run that was broken off and resumed is, bit for bit, the run that was not."""
 
+import functools
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,11 +34,17 @@ from tests.train.runs import (
 )
 
 
-def whole(root: Path, case: str) -> Run:
-    run = new_run(root / "whole", CASES[case][2])
-    with run:
-        start(case, run)
-    return run
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return the run of a case that nothing broke off, made once."""
+
+    @functools.cache
+    def made(case: str) -> Run:
+        with new_run(tmp_path_factory.mktemp("whole"), CASES[case][2]) as run:
+            start(case, run)
+        return run
+
+    return made
 
 
 def broken(root: Path, case: str, *steps: int) -> Run:
@@ -52,17 +60,17 @@ def broken(root: Path, case: str, *steps: int) -> Run:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, case: str) -> None:
-    assert differences(whole(tmp_path, case), broken(tmp_path, case, 8)) == []
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, whole: Callable[[str], Run], case: str) -> None:
+    assert differences(whole(case), broken(tmp_path, case, 8)) == []
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 9, 10, 12, 13, 14])
-def test_it_does_not_matter_where_it_was_broken_off(tmp_path: Path, step: int) -> None:
-    assert differences(whole(tmp_path, "spectral"), broken(tmp_path, "spectral", step)) == []
+def test_it_does_not_matter_where_it_was_broken_off(tmp_path: Path, whole: Callable[[str], Run], step: int) -> None:
+    assert differences(whole("spectral"), broken(tmp_path, "spectral", step)) == []
 
 
-def test_a_run_may_be_broken_off_often(tmp_path: Path) -> None:
-    assert differences(whole(tmp_path, "carried"), broken(tmp_path, "carried", 4, 5, 7, 13)) == []
+def test_a_run_may_be_broken_off_often(tmp_path: Path, whole: Callable[[str], Run]) -> None:
+    assert differences(whole("carried"), broken(tmp_path, "carried", 4, 5, 7, 13)) == []
 
 
 def test_the_comparison_sees_other_random_numbers(tmp_path: Path) -> None:
@@ -79,7 +87,7 @@ def test_the_comparison_sees_other_random_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_ends_and_can_be_resumed(tmp_path: Path, number: int, code: int) -> None:
+def test_a_signal_saves_ends_and_can_be_resumed(tmp_path: Path, whole: Callable[[str], Run], number: int, code: int) -> None:
     run = new_run(tmp_path, CASES["spectral"][2])
     with run, pytest.raises(Interrupted) as caught:
         start("spectral", run, BreakAt(7, lambda: os.kill(os.getpid(), number)))
@@ -88,7 +96,7 @@ def test_a_signal_saves_ends_and_can_be_resumed(tmp_path: Path, number: int, cod
     assert lines(run)[-1] == {"kind": "end", "step": 7, "reason": "interrupted"}
     with Run.open(run.folder, write=True) as again:
         start("spectral", again, resume=True)
-    assert differences(whole(tmp_path, "spectral"), again) == []
+    assert differences(whole("spectral"), again) == []
 
 
 def test_a_signal_leaves_a_run_without_a_folder_alone() -> None:
@@ -107,15 +115,15 @@ def test_a_finished_run_returns_its_result_again(tmp_path: Path) -> None:
     assert replace(first, seconds=0.0) == replace(second, seconds=0.0)
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, whole: Callable[[str], Run]) -> None:
     run = new_run(tmp_path / "broken", CASES["probed"][2])
     with run:
-        run.log({"kind": "probe", "step": 0, "name": "noise", "value": whole(tmp_path, "probed").metrics()[0]["value"]})
+        run.log({"kind": "probe", "step": 0, "name": "noise", "value": whole("probed").metrics()[0]["value"]})
     build, make, settings = CASES["probed"]
     torch.manual_seed(0)
     with Run.open(run.folder, write=True) as again:
         train(build(), make(), settings, run=again, resume=True, callbacks={"noise": noisy_probe})
-    assert differences(whole(tmp_path, "probed"), again) == []
+    assert differences(whole("probed"), again) == []
 
 
 def test_times_are_summed_over_resumes(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def task_of(name: str) -> Any:
 def model_of(interface: Interface) -> nn.Module:
     if interface.reads == "row":
         return MLP(interface.inputs, 4, interface.outputs, 1)
-    width = interface.inputs or 4
+    width = interface.inputs if interface.vocabulary is None else 4  # of an embedding any will do
     return SequenceModel(RNN(width, 4), interface.outputs, vocab_size=interface.vocabulary, readout=interface.reads)
 
 
