@@ -75,7 +75,12 @@ def test_a_file_that_changes_and_keeps_its_size_and_time_is_refused(folder: Path
 
 
 @pytest.mark.parametrize(
-    ("data", "words"), [(DATA[:-1], "must have 10 bytes, but has 9"), (DATA.replace(b"s", b"S"), "must have SHA-256")]
+    ("data", "words"),
+    [
+        (DATA[:-1], "must have 10 bytes, but has 9"),
+        (DATA.replace(b"s", b"S"), "must have SHA-256"),
+        (DATA.replace(b"\n", b"\r\n"), "CR LF"),
+    ],
 )
 def test_an_altered_file_is_refused_and_reported(folder: Path, data: bytes, words: str) -> None:
     (folder / "made" / "a.txt").write_bytes(data)

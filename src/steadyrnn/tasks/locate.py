@@ -188,6 +188,8 @@ def _difference(where: Path, data: bytes, size: int, sha256: str) -> str | None:
     """Return in which way ``data`` is not the published file, or None."""
     way_out = "It is cut off, altered or another release: obtain it again (`steadyrnn data list` says where)."
     if len(data) != size:
+        if hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest() == sha256:
+            return f"{where} must have line ends of one byte (LF), but they were converted to CR LF. Obtain it again."
         return f"{where} must have {size:,} bytes, but has {len(data):,}. {way_out}"
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
