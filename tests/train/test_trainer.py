@@ -63,6 +63,7 @@ def test_a_run_is_the_loop_a_user_would_write() -> None:
 
 
 def test_it_learns() -> None:
+    torch.manual_seed(0)
     model = SequenceModel(RNN(2, 16, transition=Spectral(radius=0.1), nonlinearity="relu"), 1)
     result = train(
         model, addition(), TrainSettings(steps=300, batch_size=32, optimizer=OptimizerSettings(lr=1e-2), device="cpu")
