@@ -92,3 +92,14 @@ def test_what_is_impossible_is_refused_in_the_conversions_own_words(
     assert (done.status, done.out) == (1, "")
     assert message in done.err
     assert not Path("converted").exists()
+
+
+def test_what_a_unitary_file_loads_keeps_the_call_and_refuses_what_is_not_proven(program: Program, runs: Path) -> None:
+    run = runs / "addition" / "contractive"
+    assert program("convert", str(run), "--to", "unitary", "--input-bound", "1.0", "--out", "unitary").status == 0
+    layer, _ = loaded(Path("unitary"))
+    rnn = load_trained(run).model.rnn
+    x = torch.nn.functional.normalize(torch.randn(9, 2, 2), dim=-1)
+    assert torch.allclose(layer(x)[1], rnn(x)[1], atol=1e-5)
+    with pytest.raises(ValueError, match=r"2-norm above 1\.0"):
+        layer(2 * x)

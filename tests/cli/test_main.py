@@ -1,5 +1,6 @@
 """The program's front: help without torch, exit statuses, one line for an error."""
 
+import io
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from steadyrnn.cli import train
 from steadyrnn.cli.commands import COMMANDS
+from steadyrnn.cli.main import main
 from steadyrnn.errors import CheckpointError, DataError
 from steadyrnn.train.signals import Interrupted
 from tests.cli.program import QUICK, Program
@@ -89,6 +91,15 @@ def test_no_command_is_a_misuse_that_shows_the_first_page(program: Program) -> N
         (["train"], 2, "which task?"),
         (["train", "addition", "--config", "nowhere.yaml"], 2, "there is no file 'nowhere.yaml'"),
         (["train", "addition", *QUICK, "--device", "tpu"], 1, "`device` must be"),
+        (["train", "addition", *QUICK, "--threads", "0"], 1, "`threads` must be"),
+        (["train", "addition", *QUICK, "--model.width", "-3"], 1, "`width` must be"),
+        (["train", "addition", *QUICK, "--train.probe.names", "[spectra]"], 1, "`probe.names` must be of"),
+        (["eval", "nowhere", "--threads", "0"], 2, "--threads must be at least 1"),
+        (["eval", "nowhere", "--batch-size", "0"], 2, "--batch-size must be at least 1"),
+        (["eval", "nowhere", "--generate", "0"], 2, "--generate must be at least 1"),
+        (["eval", "nowhere", "--prompt", "the"], 2, "give --generate too"),
+        (["report", "nowhere", "--out", "."], 2, "--out must name a file"),
+        (["certify", ".", "--nonlinearity", "relu"], 1, "`--nonlinearity` belongs to a FILE"),
         (["train", "addition", *QUICK, "--train.optimizer.name", "adan"], 1, "`optimizer.name` must be"),
         (["convert", "runs"], 2, "--to"),
         (["data", "look"], 2, "action"),
@@ -114,6 +125,8 @@ def test_a_mistake_has_its_status_and_a_line_on_stderr(program: Program, words: 
         (Interrupted(15, 5), 143),
         (KeyboardInterrupt(), 130),
         (ModuleNotFoundError("No module named 'rich'", name="rich"), 1),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), 1),
+        (MemoryError(), 1),
     ],
 )
 def test_an_error_becomes_a_status(
@@ -127,6 +140,19 @@ def test_an_error_becomes_a_status(
     assert done.status == status
     assert done.err.startswith("steadyrnn: ")
     assert len(done.err.splitlines()) == 1
+
+
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_behind_stdout_is_a_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main(["--help"]) == 1
+    assert capsys.readouterr().err == "steadyrnn: [Errno 28] No space left on device\n"
 
 
 def test_debug_shows_where_an_error_came_from(program: Program) -> None:

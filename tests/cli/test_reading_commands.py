@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 import steadyrnn as sr
+from steadyrnn.cli.weights_file import layer_of_weights
 from steadyrnn.tasks.locate import DATA_SETS
 from tests.cli.program import QUICK, Program
 
@@ -62,6 +63,8 @@ def test_a_language_model_writes_text(program: Program) -> None:
     done = program("eval", "runs", "--generate", "5", "--prompt", "the company", "--json")
     assert done.status == 0, done.err
     assert len(done.json["text"].split()) == 5
+    done = program("eval", "runs", "--generate", "1", "--prompt", "the zyzzyva")
+    assert done.err == "steadyrnn: not in the vocabulary, read as <unk>: zyzzyva\n"
     drawn = [program("eval", "runs", "--generate", "5", "--temperature", "1.5", "--json").json["text"] for _ in range(2)]
     assert drawn[0] == drawn[1]
 
@@ -140,6 +143,39 @@ def test_a_file_that_holds_no_layer_is_refused(program: Program, tensors: dict[s
     assert message in done.err
 
 
+def test_the_nonlinearity_that_a_file_does_not_say_is_said_to_be_assumed(program: Program) -> None:
+    save_file(dict(torch.nn.RNN(2, 3).state_dict()), "weights.safetensors")
+    assert "nonlinearity: tanh, assumed" in program("certify", "weights.safetensors").out
+    assert program("certify", "weights.safetensors", "--nonlinearity", "relu", "--json").json["nonlinearity"] == "relu"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--nonlinearity", "relu"], "holds a GRU"), (["--checkpoint", "last"], "`--checkpoint` needs a RUN")],
+)
+def test_an_option_that_a_file_has_no_use_for_is_refused(program: Program, words: list[str], message: str) -> None:
+    save_file(dict(torch.nn.GRU(2, 3).state_dict()), "weights.safetensors")
+    done = program("certify", "weights.safetensors", *words)
+    assert (done.status, done.out) == (1, "")
+    assert message in done.err
+
+
+def test_weights_of_a_file_are_certified_as_they_are_not_rounded(program: Program) -> None:
+    tensors = {"weight_hh_l0": torch.ones(1, 1), "weight_ih_l0": torch.full((1, 1), 1 + 1e-9, dtype=torch.float64)}
+    assert layer_of_weights(tensors, None, "file").weight_ih_l0.item() == 1 + 1e-9
+
+
+def test_a_learned_initial_state_in_a_file_is_not_passed_over(program: Program) -> None:
+    layer = sr.RNN(2, 3, nonlinearity="relu", transition=sr.SpectralBall(0.5), learn_initial_state=True)
+    with torch.no_grad():
+        layer.initial_state_l0.fill_(1e3)
+    plain = {name: tensor for name, tensor in layer.state_dict().items() if not name.startswith("transition")}
+    save_file({**plain, "weight_hh_l0": layer.weight_hh_l0.detach().clone()}, "weights.safetensors")
+    done = program("certify", "weights.safetensors", "--nonlinearity", "relu", "--input-bound", "1", "--json")
+    (bound,) = [claim["value"] for claim in done.json["certificate"]["claims"] if "bound on states" in claim["name"]]
+    assert bound >= 3**0.5 * 1e3
+
+
 def test_a_damaged_file_is_refused(program: Program) -> None:
     Path("weights.safetensors").write_bytes(b"\x80\x04damaged")
     done = program("certify", "weights.safetensors")
@@ -198,8 +234,8 @@ def test_data_check_tells_missing_and_wrong_files(program: Program) -> None:
 
 def test_an_unknown_data_set_is_refused_by_name(program: Program) -> None:
     done = program("data", "list", "imagenet")
-    assert done.status == 1
-    assert "There is no data set 'imagenet'; there are mnist" in done.err
+    assert done.status == 2
+    assert "there is no data set 'imagenet'. There are mnist" in done.err
 
 
 # bench
@@ -213,11 +249,11 @@ def test_bench_measures_pairs(program: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(["mlp"], "no recurrent model 'mlp'"), (["rnn", "--pairs", "0"], "`--pairs` must be")]
+    ("words", "message"), [(["mlp"], "no recurrent model 'mlp'"), (["rnn", "--pairs", "0"], "--pairs must be")]
 )
 def test_bench_refuses_what_it_cannot_measure(program: Program, words: list[str], message: str) -> None:
     done = program("bench", *words)
-    assert done.status == 1
+    assert done.status == 2
     assert message in done.err
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,12 @@ def test_json_is_all_that_stdout_holds(program: Program) -> None:
     assert "run runs" in done.err
 
 
+def test_the_command_to_go_on_with_can_be_typed_as_it_stands(program: Program) -> None:
+    done = program("train", "addition", "--out", "my runs", *QUICK)
+    words = shlex.split(done.out.split("next: steadyrnn ")[1].splitlines()[0])
+    assert Path(words[1]).is_dir()
+
+
 def test_quiet_says_nothing_on_the_way(program: Program) -> None:
     done = program("train", "addition", "--quiet", *QUICK)
     assert done.err == ""
@@ -117,8 +124,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_end(program: Program, monkey
     assert program(*words, "--out", "whole").status == 0
     with monkeypatch.context() as patch:
         patch.setattr("steadyrnn.train.step.Stepper.step", _dies_at(4))
-        with pytest.raises(MemoryError):
-            program(*words, "--out", "cut")
+        assert program(*words, "--out", "cut").status == 1
     cut = only_run("cut")
     assert program("train", "--resume", str(cut.folder), "--quiet").status == 0
     whole, resumed = weights(only_run("whole"), "last"), weights(cut, "last")

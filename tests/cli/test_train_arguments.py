@@ -91,6 +91,20 @@ def test_a_file_with_an_unknown_setting_is_a_misuse(
     assert word in capsys.readouterr().err
 
 
+def test_a_name_that_is_no_text_is_a_misuse(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("task: {name: [addition]}", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        read(["--config", str(file)])
+
+
+def test_another_task_than_that_of_the_run_to_resume_is_refused_by_name(tmp_path: Path) -> None:
+    text = json.dumps(read(["addition"]).configuration.to_dict())
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(RunError, match=r"is 'addition', but 'copy' is asked for"):
+        read(["copy", "--resume", str(tmp_path)])
+
+
 def test_a_run_to_resume_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no config\.json"):
         read(["--resume", str(tmp_path)])

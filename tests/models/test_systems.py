@@ -1,6 +1,7 @@
 """Every named system: it builds, runs and learns on every kind of task it takes, and refuses the others by name."""
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import pytest
 import torch
@@ -203,3 +204,17 @@ def test_embedded_tokens_start_with_a_norm_of_about_one() -> None:
     assert isinstance(model, sr.SequenceModel)
     assert model.embedding is not None
     assert float(model.embedding.weight.norm(dim=1).mean()) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"width": -3}, "width"),
+        ({"layers": 0}, "layers"),
+        ({"dropout": 2.0}, "dropout"),
+        ({"dropout_logits": -1.0}, "dropout_logits"),
+    ],
+)
+def test_an_impossible_number_is_refused_under_the_name_it_was_given(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"`{name}` must be"):
+        complete(ModelSettings("spectral", **options))

@@ -176,3 +176,26 @@ def test_no_folder_is_an_error() -> None:
 def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run"):
         read_all([tmp_path])
+
+
+def certified(root: Path, seed: int, contraction: float | str, stable: bool, steps: int | None = None) -> None:
+    proof = certificate(contraction, stable)
+    proof["horizon"] = None if steps is None else {"eps": 1e-3, "steps": steps}
+    write_run(root, seed=seed, proof=proof)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        ((1.5, False), ("inf", False), ("not proven", "∞", "–")),
+        ((0.9, True), (1.2, False), ("stable: 1 of 2", "1.2", "–")),
+        ((0.9, True, 50), (0.8, True, 70), ("stable", "0.9", "70 steps to 0.001")),
+    ],
+)
+def test_of_several_seeds_the_worst_is_shown(
+    tmp_path: Path, first: tuple[Any, ...], second: tuple[Any, ...], shown: tuple[str, str, str]
+) -> None:
+    certified(tmp_path, 0, *first)
+    certified(tmp_path, 1, *second)
+    (row,) = comparison(contests(tmp_path)[0])
+    assert (row.verdict.word, row.verdict.contraction, row.verdict.memory) == shown

@@ -182,7 +182,7 @@ def test_a_run_without_anything_but_a_configuration_is_shown_as_such(tmp_path: P
         (folder / name).unlink()
     text = report(tmp_path).text
     for words in (
-        "No run has a loss yet.",
+        "No run has a loss on validation or test data yet.",
         "Nothing was recorded.",
         "No run measured its gradient flow",
         "No run measured its singular values",
@@ -268,7 +268,7 @@ def test_a_point_alone_is_a_dot(tmp_path: Path) -> None:
 
 def test_the_title_and_the_tasks_name_the_page(runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    assert "<title>addition, copy · steadyrnn report</title>" in write_report([runs], out).read_text(encoding="utf-8")
+    assert "<title>addition · copy · steadyrnn report</title>" in write_report([runs], out).read_text(encoding="utf-8")
     assert "<h1>Mine</h1>" in write_report([runs], out, title="Mine").read_text(encoding="utf-8")
 
 

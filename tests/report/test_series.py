@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrnn.report.numbers import duration, finite, number, spread, with_spread
-from steadyrnn.report.scales import linear, logarithmic, wants_logarithm
+from steadyrnn.report.numbers import duration, factor, finite, number, spread, with_spread
+from steadyrnn.report.scales import linear, logarithmic, wants_logarithm, whole
 from steadyrnn.report.series import POINTS, average, extract, interpolate, thin
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -127,3 +127,24 @@ def test_the_spread_is_the_sample_standard_deviation() -> None:
 def test_numbers_are_short() -> None:
     assert [number(x) for x in (1 / 3, 12345.678, -0.5, 1e-7, None)] == ["0.3333", "1.235e4", "−0.5", "1e-7", "–"]
     assert [duration(x) for x in (0.04, 59.99, 3600, None)] == ["0.0 s", "1 min 0 s", "1 h 0 min", "–"]
+
+
+def test_values_that_differ_by_rounding_alone_are_shown_as_one() -> None:
+    scale = linear([1.0, 1 + 3e-7])
+    assert scale.high - scale.low > 0.1
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1e-4, 10))
+def test_the_ticks_of_an_axis_differ(low: float, span: float) -> None:
+    labels = [label for _, label in linear([low, low * (1 + span)]).ticks]
+    assert len(set(labels)) == len(labels)
+
+
+def test_an_axis_of_steps_has_whole_numbers_alone() -> None:
+    assert [label for _, label in whole(linear([0.0])).ticks] == ["0"]
+    assert [label for _, label in whole(linear([0, 3], margin=0.0)).ticks] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.99999, "0.99999"), (1.0000004, "1.0000004"), (1.0, "1"), (None, "–")])
+def test_a_contraction_is_written_on_its_side_of_1(value: float | None, text: str) -> None:
+    assert factor(value) == text

@@ -147,6 +147,11 @@ def test_folders_are_made_with_those_above_and_synced_into_them(tmp_path: Path, 
     assert synced == [tmp_path, tmp_path / "a"]
 
 
+def test_a_place_where_nothing_can_be_made_is_refused() -> None:
+    with pytest.raises(RunError, match="could not be made"):
+        make_folder(Path("/proc/nothing/below"))
+
+
 def test_a_new_folder_must_be_new(tmp_path: Path) -> None:
     make_folder(tmp_path / "a", new=True)
     with pytest.raises(FileExistsError):

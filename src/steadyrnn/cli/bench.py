@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ArgumentError
 from steadyrnn.models.catalogue import CATALOGUE
 
 from .output import Output
-from .parsing import add_flag, make_parser
+from .parsing import add_flag, check_count, check_names, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -47,15 +46,13 @@ def parser() -> "ArgumentParser":
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    args = parser().parse_args(argv)
+    own = parser()
+    args = own.parse_args(argv)
     output = Output(args.json)
-    for name in args.names:
-        if name not in CATALOGUE or CATALOGUE[name].reads == "row" or CATALOGUE[name].wraps:
-            fitting = [known for known, system in CATALOGUE.items() if system.reads == "time" and not system.wraps]
-            raise ArgumentError(f"There is no recurrent model {name!r} to measure; there are {', '.join(fitting)}.")
-    for name in ("steps", "batch", "inputs", "width", "pairs"):
-        if getattr(args, name) < 1:
-            raise ArgumentError(f"`--{name}` must be at least 1, but is {getattr(args, name)}.")
+    fitting = [name for name, system in CATALOGUE.items() if system.reads == "time" and not system.wraps]
+    check_names(own, "recurrent model", args.names, fitting)
+    for name in ("steps", "batch", "inputs", "width", "pairs", "threads"):
+        check_count(own, f"--{name}", getattr(args, name))
 
     import torch
 

@@ -45,7 +45,9 @@ def parser() -> "ArgumentParser":
     made.add_argument(
         "--horizon", type=float | None, default=None, help="Also say after how many steps less than this is left."
     )
-    made.add_argument("--nonlinearity", type=str, default="tanh", help="Of an RNN in a FILE, which does not say it.")
+    made.add_argument(
+        "--nonlinearity", type=str | None, default=None, help="Of an RNN in a FILE, which does not say it; null takes tanh."
+    )
     made.add_argument(
         "--effort", type=str, default="auto", help="auto, or fast: no further than what first proves a contraction."
     )
@@ -63,6 +65,8 @@ def main(argv: Sequence[str]) -> int:
 
     from .loading import known_input_bound, load_trained, sequence_model
 
+    if args.nonlinearity is not None:
+        raise ArgumentError("`--nonlinearity` belongs to a FILE, but a run is given, which says what it has.")
     trained = load_trained(args.source, args.checkpoint)
     if args.recheck:
         return _recheck(trained, output)
@@ -77,9 +81,10 @@ def _certify(module: "nn.Module", bound: float | None, effort: str) -> "AnyCerti
     return certify(module, bound, effort=effort)
 
 
-def _print(output: Output, certificate: "AnyCertificate", eps: float | None, name: str, source: str) -> int:
-    output.text(f"{name}\n{certificate}\ninput bound: {source}")
-    more: dict[str, Any] = {}
+def _print(output: Output, certificate: "AnyCertificate", eps: float | None, name: str, source: str, **more: Any) -> int:
+    output.text(
+        "\n".join([name, str(certificate), f"input bound: {source}", *(f"{key}: {text}" for key, text in more.items())])
+    )
     if eps is not None:
         more["horizon"] = {"eps": eps, "steps": certificate.horizon(eps)}
         output.text(f"after {more['horizon']['steps']} steps the state differs by at most {eps:g}, whatever came before")
@@ -104,10 +109,17 @@ def _recheck(trained: "Trained", output: Output) -> int:
 
 
 def _certify_file(args: Any, output: Output) -> int:
+    from steadyrnn.layers.rnn import RNN
+
     from .weights_file import layer_of_file
 
     if args.recheck:
         raise ArgumentError("`--recheck` needs a RUN, which stores a certificate, but a file is given.")
+    if args.checkpoint is not None:
+        raise ArgumentError("`--checkpoint` needs a RUN, which has several, but a file is given.")
     layer = layer_of_file(Path(args.source), args.nonlinearity)
     source = "none is given" if args.input_bound is None else "as given"
-    return _print(output, _certify(layer, args.input_bound, args.effort), args.horizon, args.source, source)
+    assumed = {}
+    if isinstance(layer, RNN):
+        assumed["nonlinearity"] = "tanh, assumed: the file does not say" if args.nonlinearity is None else args.nonlinearity
+    return _print(output, _certify(layer, args.input_bound, args.effort), args.horizon, args.source, source, **assumed)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ArgumentError, DataError
+from steadyrnn.errors import DataError
 
 from .output import Output
-from .parsing import add_flag, make_parser
+from .parsing import add_flag, check_names, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -41,14 +41,13 @@ def parser() -> "ArgumentParser":
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    args = parser().parse_args(argv)
+    own = parser()
+    args = own.parse_args(argv)
     output = Output(args.json)
 
     from steadyrnn.tasks.locate import DATA_SETS
 
-    unknown = [name for name in args.names if name not in DATA_SETS]
-    if unknown:
-        raise ArgumentError(f"There is no data set {unknown[0]!r}; there are {', '.join(DATA_SETS)}.")
+    check_names(own, "data set", args.names, DATA_SETS)
     names = args.names or list(DATA_SETS)
     return _list(args, names, output) if args.action == "list" else _check(args, names, output)
 

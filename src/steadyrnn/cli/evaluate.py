@@ -1,12 +1,13 @@
 """``steadyrnn eval``: scores of a trained network, or text that it writes."""
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import ArgumentError
 
 from .output import Output, short
-from .parsing import add_flag, make_parser
+from .parsing import add_flag, check_count, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -41,7 +42,7 @@ def parser() -> "ArgumentParser":
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads.")
     made.add_argument("--data-dir", type=str | None, default=None, help="Data folder, where it is not the run's.")
     made.add_argument("--generate", type=int | None, default=None, help="Write so many words instead of scoring.")
-    made.add_argument("--prompt", type=str, default="<eos>", help="Words the text starts with.")
+    made.add_argument("--prompt", type=str | None, default=None, help="Words the text starts with; null is a fresh line.")
     made.add_argument("--temperature", type=float | None, default=None, help="Of drawn words; null takes the likeliest.")
     made.add_argument("--seed", type=int, default=0, help="Of drawn words.")
     add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
@@ -50,8 +51,13 @@ def parser() -> "ArgumentParser":
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    args = parser().parse_args(argv)
+    own = parser()
+    args = own.parse_args(argv)
     output = Output(args.json)
+    for option in ("--threads", "--batch-size", "--generate"):
+        check_count(own, option, getattr(args, option[2:].replace("-", "_")))
+    if args.generate is None and (args.prompt is not None or args.temperature is not None):
+        own.error("--prompt and --temperature belong to text: give --generate too")
 
     import torch
 
@@ -89,12 +95,18 @@ def _score(args: Any, trained: "Trained", task: "Task", output: Output) -> int:
 def _write(args: Any, trained: "Trained", task: "Task", output: Output) -> int:
     from steadyrnn.tasks.decoding import generate
     from steadyrnn.tasks.text import Language
+    from steadyrnn.tasks.vocabulary import END, UNKNOWN
 
     if not isinstance(task, Language):
         raise ArgumentError(f"`--generate` needs a language model, but the run's task is {trained.configuration.task_name!r}.")
-    prompt = task.vocabulary.encode(args.prompt).to(task.device)
-    words = generate(trained.model, prompt, args.generate, args.temperature, args.seed)
+    prompt = args.prompt or END
+    tokens = task.vocabulary.encode(prompt)
+    unknown = [word for word in prompt.split() if word not in task.vocabulary.numbers]
+    if unknown:
+        print(f"steadyrnn: not in the vocabulary, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
+    words = generate(trained.model, tokens.to(task.device), args.generate, args.temperature, args.seed)
     text = task.vocabulary.decode(words)
-    output.text(f"{args.prompt} {text}" if args.prompt != "<eos>" else text)
-    output.result({"run": trained.run.folder, "checkpoint": trained.checkpoint, "prompt": args.prompt, "text": text})
+    output.text(text if prompt == END else f"{prompt} {text}")
+    found = {"run": trained.run.folder, "checkpoint": trained.checkpoint, "prompt": prompt, "unknown": unknown, "text": text}
+    output.result(found)
     return 0

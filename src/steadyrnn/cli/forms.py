@@ -12,6 +12,7 @@ from steadyrnn.convert.feedforward import to_feedforward
 from steadyrnn.convert.parallel import to_parallel
 from steadyrnn.convert.torch_nn import to_torch
 from steadyrnn.convert.unitary import to_unitary
+from steadyrnn.convert.unitary_rnn import input_slack
 from steadyrnn.errors import ConversionError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.gru import GRU
@@ -58,13 +59,34 @@ def _unitary(layer: RecurrentLayer, wish: Wish) -> Converted:
     check = _distance(made(x)[0], layer(x)[0])
     tensors = dict(made.layer.state_dict())
     # the first units are the original ones; a scaling, where there is one, is undone behind the layer
-    divided = "" if made.scaling is None else f" / torch.tensor({made.scaling[-1].tolist()}).to(output)"
+    size, scaling = layer.hidden_size, None if made.scaling is None else made.scaling.tolist()
     wrap = (
-        "def module(input, hx=None):",
-        "    output, h_n = layer(input, hx)",
-        f"    return output[..., :{layer.hidden_size}]{divided}, h_n",
+        "def module(input):",
+        *_refusals(made.report.input_bound, input_slack(layer.input_size, layer.weight_ih_l0.dtype), made.report.horizon),
+        "    output, h_n = layer(input)",
+        *(() if scaling is None else (f"    scaling = torch.tensor({scaling}).to(output)  # (layers, units)",)),
+        f"    output, h_n = output[..., :{size}], h_n[..., :{size}]",
+        "    return output, h_n"
+        if scaling is None
+        else "    return output / scaling[-1], h_n / (scaling if h_n.dim() == 2 else scaling.unsqueeze(1))",
     )
     return Converted(tensors, _code(made.layer), wrap, made.report.to_dict(), str(made.report), check)
+
+
+def _refusals(bound: float | None, slack: float, horizon: int | None) -> list[str]:
+    """Return lines of Python that refuse inputs, (T, ..., D), for which the equality is not proven."""
+    lines = []
+    if bound is not None:
+        lines += [
+            f"    if input.numel() and torch.linalg.vector_norm(input.double(), dim=-1).max() > {bound * slack!r}:",
+            f'        raise ValueError("`input` has a 2-norm above {bound!r}, for which the network was converted.")',
+        ]
+    if horizon is not None:
+        lines += [
+            f"    if input.shape[0] > {horizon}:",
+            f'        raise ValueError("`input` has more than {horizon} steps, for which the network was converted.")',
+        ]
+    return lines
 
 
 def _feedforward(layer: RecurrentLayer, wish: Wish) -> Converted:
@@ -84,7 +106,7 @@ def _parallel(layer: RecurrentLayer, wish: Wish) -> Converted:
     numbers = {"tol": report.tol, "truncation": report.truncation, "rounding": report.rounding}
     facts = {**numbers, "steps": 2048, "windows": report.windows, "depth": report.depth}
     words = (
-        f"time-parallel: 2,048 steps in {report.windows} windows, {report.depth} steps deep; every state within "
+        f"time-parallel: 2,048 steps in windows ({report.windows}), {report.depth} steps deep; every state within "
         f"{report.truncation:.3g} + {report.rounding:.3g} (truncation, rounding) of the sequential run"
     )
     wrap = (f"module = sr.to_parallel(layer, tol={wish.tol!r}, input_bound={wish.input_bound!r})",)

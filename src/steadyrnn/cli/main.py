@@ -11,6 +11,9 @@ from .commands import COMMANDS, first_page
 
 __all__ = ["main"]
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""What torch says where there is no memory left."""
+
 OK, FAILED, MISUSED, NO_DATA, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -33,7 +36,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = [*(sys.argv[1:] if argv is None else argv)]
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    try:
+        return _run([word for word in words if word != "--debug"])
+    except Exception as error:
+        if debug:
+            raise
+        return _failed(error)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+
+
+def _run(words: list[str]) -> int:
+    """Answer for the program itself, or run a command."""
     if not words or words[0] in ("-h", "--help", "help"):
         print(first_page(), file=sys.stdout if words else sys.stderr)
         return OK if words else MISUSED
@@ -46,17 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = get_close_matches(words[0], COMMANDS, 1)
         hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(COMMANDS)}."
         return _complain(f"there is no command {words[0]!r}. {hint}", MISUSED)
-    try:
-        return _run(words)
-    except Exception as error:
-        if debug:
-            raise
-        return _failed(error)
-    except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+    return _command(words)
 
 
-def _run(words: list[str]) -> int:
+def _command(words: list[str]) -> int:
     """Run a command; a parser that has printed its help or a complaint leaves with its status."""
     command = import_module(f"steadyrnn.cli.{COMMANDS[words[0]].module}")
     try:
@@ -80,6 +87,8 @@ def _failed(error: Exception) -> int:
         return _complain(f"the package {error.name!r} is not installed. {way_out}", FAILED)
     if isinstance(error, OSError):
         return _complain(str(error), FAILED)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)):
+        return _complain("memory is not enough. Take a smaller width, batch or length, or `--train.accumulate`.", FAILED)
     raise error
 
 

@@ -16,7 +16,7 @@ from steadyrnn.probes.gradient_flow import gradient_flow
 from steadyrnn.probes.spectrum import spectral_margin, spectrum
 from steadyrnn.tasks.base import Task
 
-__all__ = ["PROBES", "callbacks", "certificate_record", "measured_input_bound"]
+__all__ = ["PROBES", "callbacks", "certificate_record", "check_names", "measured_input_bound"]
 
 Callback = Callable[[int, nn.Module], dict[str, Any]]
 
@@ -36,11 +36,16 @@ def measured_input_bound(task: Task, batch_size: int) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def callbacks(task: Task, names: Sequence[str], batch_size: int) -> dict[str, Callback]:
-    """Return the measurements of these names for the trainer; none for a network without time."""
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names of measurements that there are not."""
     unknown = [name for name in names if name not in PROBES]
     if unknown:
         raise ArgumentError(f"`probe.names` must be of {', '.join(PROBES)}, but has {unknown[0]!r}.")
+
+
+def callbacks(task: Task, names: Sequence[str], batch_size: int) -> dict[str, Callback]:
+    """Return the measurements of these names for the trainer; none for a network without time."""
+    check_names(names)
     if task.interface.reads == "row":
         return {}
     made = {name: PROBES[name](task, batch_size) for name in names}

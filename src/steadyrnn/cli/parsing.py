@@ -1,7 +1,8 @@
 """The parser of a command, made of jsonargparse: typed options, examples at the end of its help."""
 
 from argparse import SUPPRESS
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from .commands import COMMANDS
@@ -9,7 +10,7 @@ from .commands import COMMANDS
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-__all__ = ["HIDDEN", "add_flag", "make_parser"]
+__all__ = ["HIDDEN", "add_flag", "check_count", "check_names", "make_parser"]
 
 HIDDEN = SUPPRESS
 
@@ -40,6 +41,21 @@ def make_parser(name: str, description: str, examples: Sequence[str], usage: str
         prog=f"steadyrnn {name}", usage=shown, description=description, epilog=epilog, formatter_class=Formatter,
         print_config=None, allow_abbrev=False,
     )  # fmt: skip
+
+
+def check_names(parser: "ArgumentParser", what: str, names: Sequence[str], known: Collection[str]) -> None:
+    """Complain about the first of some names that is not known, and leave."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, known, 1)
+        hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(known)}."
+        parser.error(f"there is no {what} {unknown!r}. {hint}")
+
+
+def check_count(parser: "ArgumentParser", option: str, value: int | None) -> None:
+    """Complain about a number below 1, and leave; None is no number."""
+    if value is not None and value < 1:
+        parser.error(f"{option} must be at least 1, but is {value}")
 
 
 def add_flag(parser: "ArgumentParser", name: str, help: str) -> None:

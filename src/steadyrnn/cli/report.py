@@ -39,7 +39,10 @@ def parser() -> "ArgumentParser":
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    args = parser().parse_args(argv)
+    own = parser()
+    args = own.parse_args(argv)
+    if Path(args.out).is_dir():
+        own.error(f"--out must name a file, but {args.out!r} is a folder")
     output = Output(args.json)
 
     from steadyrnn.report.page import write_report

@@ -1,5 +1,6 @@
 """``steadyrnn train``: a task and a model in; a run folder with weights, curves and certificate out."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,8 +27,15 @@ def main(argv: Sequence[str]) -> int:
     if request.print_config:
         print(_yaml(request), end="")
         return 0
-    from steadyrnn.train.machine import machine
+    from steadyrnn.train.arguments import check_settings
+    from steadyrnn.train.machine import choose_device, machine
 
+    from .measuring import check_names
+
+    settings = request.configuration.train  # a mistake leaves no run behind
+    check_settings(settings)
+    check_names(settings.probe.names)
+    choose_device(settings.device)
     with machine(request.configuration.train):
         _work(request, ["steadyrnn", "train", *argv])
     return 0
@@ -35,13 +43,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _work(request: Request, command: list[str]) -> None:
     """Train, certify, tell."""
-    from steadyrnn.train.arguments import check_settings
-    from steadyrnn.train.machine import choose_device
-
     from .loading import facts_of
 
-    check_settings(request.configuration.train)  # a mistake leaves no run behind
-    choose_device(request.configuration.train.device)
     output = Output(request.as_json, request.quiet)
     names = request.configuration.model.name, request.configuration.task_name
     task, model = _build(request)
@@ -154,9 +157,11 @@ def _tell(
         rows.append(["certificate", "none", record["reason"]])
     else:
         proven = "proven to forget" if certificate["stable"] else "not proven to forget"
-        rows.append(["contraction", short(certificate["contraction"]), f"{proven}; gradients: {certificate['regime']}"])
+        rate = certificate["contraction"]
+        contraction = f"{rate:.6g}" if isinstance(rate, int | float) else str(rate)
+        rows.append(["contraction", contraction, f"{proven}; gradients: {certificate['regime']}"])
     output.table(f"{request.configuration.model.name} on {request.configuration.task_name}", ("", "", ""), rows)
-    output.text(f"run: {folder}\nnext: steadyrnn report {folder} --out report.html")
+    output.text(f"run: {folder}\nnext: steadyrnn report {shlex.quote(str(folder))} --out report.html")
     shown = {name: facts[name] for name in ("model", "parameters", "metric", "baselines")}
     configuration = request.configuration.to_dict()
     output.result({"run": folder, "configuration": configuration, **shown, "result": asdict(result), "certificate": record})

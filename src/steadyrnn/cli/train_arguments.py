@@ -31,6 +31,7 @@ EXAMPLES = (
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
 )
 
+
 @dataclass(frozen=True)
 class Request:
     """What ``steadyrnn train`` was asked for."""
@@ -57,10 +58,12 @@ def read(argv: Sequence[str]) -> Request:
     if task is None and not asks_help:
         _misused(f"which task? There are {', '.join(TASK_SETTINGS)}.")
     for name, known, what in ((task, TASK_SETTINGS, "task"), (model, CATALOGUE, "model")):
-        if name is not None and name not in known:
+        if name is not None and (not isinstance(name, str) or name not in known):
             near = get_close_matches(str(name), known, 1)
             hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(known)}."
             _misused(f"there is no {what} {name!r}. {hint}")
+    if resume is not None and task != nested(stored, "task.name"):
+        raise RunError(f"The task of the run to resume is {nested(stored, 'task.name')!r}, but {task!r} is asked for.")
     parser = train_parser(task, model, for_help=asks_help)
     if task is not None and resume is None:
         width = value_of(words, "--model.width") or nested(stored, "model.width")
@@ -138,8 +141,6 @@ def _first_line(cls: type) -> str:
 
 def _stored(words: Sequence[str]) -> Mapping[str, Any]:
     """Return what the configuration file says, an empty mapping where there is none."""
-    import yaml  # type: ignore[import-untyped]
-
     resume, file = value_of(words, "--resume"), value_of(words, "--config")
     if resume is not None:
         file = str(Path(resume) / "config.json")
@@ -147,6 +148,8 @@ def _stored(words: Sequence[str]) -> Mapping[str, Any]:
             raise RunError(f"`--resume` must name the folder of a run, but {resume!r} holds no config.json.")
     if file is None:
         return {}
+    import yaml  # type: ignore[import-untyped]
+
     try:
         stored = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from steadyrnn.errors import CheckpointError
+from steadyrnn.errors import ArgumentError, CheckpointError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
@@ -15,12 +17,17 @@ from steadyrnn.layers.rnn import RNN
 
 __all__ = ["layer_of_file", "layer_of_weights"]
 
-_NAME = re.compile(r"(?P<prefix>.*?)(?P<name>(weight|bias)_(ih|hh)_l\d+(_reverse)?)")
+_NAME = re.compile(r"(?P<prefix>.*?)(?P<name>((weight|bias)_(ih|hh)|initial_(state|cell))_l\d+(_reverse)?)")
 _CELLS: dict[int, Any] = {1: RNN, 3: GRU, 4: LSTM}
 
 
-def layer_of_file(path: Path, nonlinearity: str = "tanh") -> nn.Module:
-    """Return the layer whose weights a file holds under torch's names; the file is never executed, only read."""
+def layer_of_file(path: Path, nonlinearity: str | None = None) -> nn.Module:
+    """Return the layer whose weights a file holds under torch's names; the file is never executed, only read.
+
+    Args:
+        path: The file.
+        nonlinearity: Of an RNN; None is tanh, as in torch. LSTM and GRU have none to choose.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -31,7 +38,7 @@ def layer_of_file(path: Path, nonlinearity: str = "tanh") -> nn.Module:
     return layer_of_weights(tensors, nonlinearity, str(path))
 
 
-def layer_of_weights(tensors: Mapping[str, Tensor], nonlinearity: str, source: str) -> nn.Module:
+def layer_of_weights(tensors: Mapping[str, Tensor], nonlinearity: str | None, source: str) -> nn.Module:
     """Return the layer of weights under torch's names, all behind one prefix; what else there is is passed over."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -52,8 +59,8 @@ def layer_of_weights(tensors: Mapping[str, Tensor], nonlinearity: str, source: s
     return layer.eval()
 
 
-def _empty(weights: Mapping[str, Tensor], nonlinearity: str, source: str) -> RecurrentLayer:
-    """Return a layer of the shapes of ``weights``."""
+def _empty(weights: Mapping[str, Tensor], nonlinearity: str | None, source: str) -> RecurrentLayer:
+    """Return a layer of the shapes of ``weights``, of a dtype that holds all of them as they are."""
     recurrent, input = weights["weight_hh_l0"], weights["weight_ih_l0"]
     gates = recurrent.shape[0] // max(recurrent.shape[-1], 1) if recurrent.dim() == 2 else 0
     if gates not in _CELLS or recurrent.shape[0] != gates * recurrent.shape[1] or input.dim() != 2:
@@ -63,9 +70,12 @@ def _empty(weights: Mapping[str, Tensor], nonlinearity: str, source: str) -> Rec
         )
     layers = sum(name.startswith("weight_hh") and not name.endswith("_reverse") for name in weights)
     bias: Any = True if "bias_hh_l0" in weights else "single" if "bias_ih_l0" in weights else False
-    more = {"nonlinearity": nonlinearity} if gates == 1 else {}
+    if nonlinearity is not None and gates != 1:
+        raise ArgumentError(f"`nonlinearity` is of an RNN, but `{source}` holds a {_CELLS[gates].__name__}.")
+    more: dict[str, Any] = {"nonlinearity": nonlinearity or "tanh"} if gates == 1 else {}
+    more["learn_initial_state"] = any(name.startswith("initial_") for name in weights)
     layer: RecurrentLayer = _CELLS[gates](
         input.shape[1], recurrent.shape[1], layers, bias=bias, bidirectional="weight_hh_l0_reverse" in weights,
-        dtype=recurrent.dtype, **more,
+        dtype=reduce(torch.promote_types, (tensor.dtype for tensor in weights.values())), **more,
     )  # fmt: skip
     return layer

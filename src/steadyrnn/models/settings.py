@@ -96,6 +96,12 @@ def complete(settings: ModelSettings) -> ModelSettings:
             f"`{unknown[0]}` is no option of the model {settings.name!r}, which has: {', '.join(system.options)}."
         )
     values = {**system.options, **given}
+    for name in ("width", "layers", "embedding", "depth", "blocks", "context"):
+        if values.get(name) is not None and values[name] < 1:
+            raise ArgumentError(f"`{name}` must be greater than zero, but is {values[name]}.")
+    for name in ("dropout", "dropout_logits"):
+        if not 0 <= values.get(name, 0.0) <= 1:
+            raise ArgumentError(f"`{name}` must be a number from 0 to 1, but is {values[name]}.")
     if "reflectors" not in given and "reflectors" in values:
         values["reflectors"] = min(values["reflectors"], values["width"])
     if "slope" in values and values["nonlinearity"] != "leaky_relu":

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from .markup import Markup, element, join, place
 from .numbers import number
-from .scales import Scale, linear, logarithmic
+from .scales import Scale, linear, logarithmic, whole
 from .series import interpolate
 
 __all__ = ["Band", "Chart", "Curve", "Guide", "draw"]
@@ -88,7 +88,7 @@ def draw(chart: Chart) -> Markup | None:
     if not any(curve.points() for curve in chart.curves):
         return None
     xs = [x for curve in chart.curves for x, _ in curve.points()]
-    horizontal = linear(xs, ticks=5, margin=0.0)
+    horizontal = whole(linear(xs, ticks=5, margin=0.0))
     vertical = vertical_scale(chart)
     frame = Frame(horizontal, vertical)
     body = [

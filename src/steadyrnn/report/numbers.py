@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["count", "duration", "finite", "mean", "number", "spread", "with_spread"]
+__all__ = ["count", "duration", "factor", "finite", "mean", "number", "spread", "with_spread"]
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -33,6 +33,17 @@ def number(value: float | None, digits: int = 4) -> str:
         mantissa, exponent = text.split("e")
         text = f"{mantissa}e{int(exponent)}"
     return text.replace("-", MINUS) if value < 0 and "e" not in text else text
+
+
+def factor(value: float | None) -> str:
+    """Return a contraction, on which side of 1 it lies being the point: in four digits, or as many as do not say 1.
+
+    Example:
+        >>> factor(0.8096123), factor(1.000372), factor(1.0)
+        ('0.8096', '1.0004', '1')
+    """
+    written = (number(value, digits) for digits in range(4, 17))
+    return next((text for text in written if text != "1" or value == 1), "1")
 
 
 def count(value: float | None) -> str:

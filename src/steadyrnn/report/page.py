@@ -72,7 +72,7 @@ def render(contests: Sequence[Contest], command: Sequence[str] | None, title: st
     models = sorted({trial.model for trial in trials})
     return template.render(
         style=Markup((ROOM / "style.css").read_text(encoding="utf-8")),
-        title=title or ", ".join(contest.title for contest in contests),
+        title=title or " · ".join(contest.title for contest in contests),
         summary=f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
         contests=[view(index, contest) for index, contest in enumerate(contests, 1)],
         command=command_line(command) if command else None,

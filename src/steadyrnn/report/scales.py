@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .numbers import MINUS, number
 
-__all__ = ["Scale", "linear", "logarithmic", "wants_logarithm"]
+__all__ = ["Scale", "linear", "logarithmic", "wants_logarithm", "whole"]
 
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 TINY, HUGE = 1e-280, 1e300
+ROUNDING = 1e-5  # values that differ by no more, relatively, are one value: a picture of rounding errors says nothing
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def linear(values: Iterable[float], ticks: int = 5, margin: float = 0.05) -> Sca
     """
     found = [min(max(value, -HUGE), HUGE) if abs(value) > TINY else 0.0 for value in values] or [0.0, 1.0]
     low, high = min(found), max(found)
-    if high - low <= 1e-12 * max(abs(low), abs(high)):
+    if high - low <= ROUNDING * max(abs(low), abs(high)):
         half = abs(high) / 10 or 0.5
         low, high = low - half, high + half
     step = round_step((high - low) / ticks)
@@ -56,6 +57,17 @@ def linear(values: Iterable[float], ticks: int = 5, margin: float = 0.05) -> Sca
     first = math.ceil(low / step - 1e-9)
     places = [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
     return Scale(low, high, False, tuple((place, tick_label(place, step)) for place in places))
+
+
+def whole(scale: Scale) -> Scale:
+    """Return an axis with those ticks that stand at whole numbers: of steps and lags there are no others.
+
+    Example:
+        >>> [label for _, label in whole(linear([0.0])).ticks]
+        ['0']
+    """
+    ticks = [(place, label) for place, label in scale.ticks if abs(place - round(place)) < 1e-9]
+    return replace(scale, ticks=tuple((place, tick_label(round(place), 1)) for place, _ in ticks))
 
 
 def round_step(rough: float) -> float:
@@ -68,8 +80,8 @@ def tick_label(place: float, step: float) -> str:
     """Return a tick's number, with the decimals that tell it from its neighbours."""
     if place == 0:
         return "0"
-    if abs(place) >= 1e6 or step < 1e-5:
-        return number(place, 4)
+    if abs(place) >= 1e6 or abs(place) < 1e-3 > 10 * step:
+        return number(place, max(4, math.ceil(math.log10(abs(place) / step)) + 1))
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return f"{place:.{decimals}f}".replace("-", MINUS)
 

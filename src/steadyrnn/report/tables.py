@@ -8,7 +8,7 @@ from typing import Any
 
 from .chart import Chart
 from .groups import Configuration, Contest, shown
-from .numbers import count, duration, finite, mean, number, with_spread
+from .numbers import count, duration, factor, finite, mean, number, with_spread
 from .reading import Trial, flatten, mapping
 from .series import interpolate
 
@@ -97,7 +97,7 @@ def headline(contest: Contest) -> str:
     order = ranking(contest)
     first = order[0]
     if score(contest, first) is None:
-        return f"No run has a {contest.metric} yet."
+        return f"No run has a {contest.metric} on validation or test data yet."
     tested = all(c.values(contest.test) for c in contest.configurations)
     split, of = ("test", contest.test) if tested else ("validation", contest.best_validation)
     values = first.values(of)
@@ -124,8 +124,8 @@ def verdict(trial: Trial) -> Verdict:
     unbounded = "∞" if found.get("contraction") == "inf" else "–"
     regime = str(found.get("regime") or "unknown")
     if found.get("stable") is True:
-        return Verdict("good", "stable", number(rate), regime, memory(trial, rate))
-    return Verdict("warn", "not proven", number(rate) if rate is not None else unbounded, regime, "–")
+        return Verdict("good", "stable", factor(rate), regime, memory(trial, rate))
+    return Verdict("warn", "not proven", factor(rate) if rate is not None else unbounded, regime, "–")
 
 
 def memory(trial: Trial, rate: float | None) -> str:
@@ -141,21 +141,19 @@ def memory(trial: Trial, rate: float | None) -> str:
 
 def together(verdicts: Sequence[Verdict], trials: Sequence[Trial]) -> Verdict:
     """Return one verdict of several seeds: the worst of them, and how many are stable where they differ."""
-    if len({found.word for found in verdicts}) == 1 and verdicts[0].level != "none":
-        rates = [rate for trial in trials if (rate := certified_rate(trial)) is not None]
-        worst = max(range(len(verdicts)), key=lambda i: certified_rate(trials[i]) or 0.0)
-        regimes = {found.regime for found in verdicts}
-        return Verdict(
-            verdicts[0].level,
-            verdicts[0].word,
-            number(max(rates)) if rates else verdicts[0].contraction,
-            verdicts[0].regime if len(regimes) == 1 else "differs by seed",
-            verdicts[worst].memory,
-        )
+    rates = [math.inf if (rate := certified_rate(trial)) is None else rate for trial in trials]
+    worst = verdicts[max(range(len(verdicts)), key=lambda i: rates[i])]  # what is not finite, or not known, is the worst
+    regime = worst.regime if len({found.regime for found in verdicts}) == 1 else "differs by seed"
     if len({found.word for found in verdicts}) == 1:
-        return verdicts[0]
+        slowest = verdicts[max(range(len(verdicts)), key=lambda i: (horizon_steps(trials[i]), rates[i]))]
+        return Verdict(worst.level, worst.word, worst.contraction, regime, slowest.memory)
     stable = sum(found.level == "good" for found in verdicts)
-    return Verdict("warn", f"stable: {stable} of {len(verdicts)}", "–", "differs by seed", "–")
+    return Verdict("warn", f"stable: {stable} of {len(verdicts)}", worst.contraction, regime, "–")
+
+
+def horizon_steps(trial: Trial) -> float:
+    """Return the proven horizon of a run, 0 where none is noted."""
+    return finite(mapping(trial.proof.get("horizon")).get("steps")) or 0.0
 
 
 def certified_rate(trial: Trial) -> float | None:

@@ -86,7 +86,7 @@ def make_folder(path: Path, *, new: bool = False) -> None:
         try:
             os.mkdir(path)
         except FileNotFoundError:
-            if path.parent == path:
+            if path.parent == path or path.parent.is_dir():  # a system that has the parent, but lets nothing be made there
                 raise
             make_folder(path.parent)
             return make_folder(path, new=new)
