@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import steadyrnn
-from steadyrnn.errors import ArgumentTypeError, CheckpointError
+from steadyrnn.errors import ArgumentTypeError, CheckpointError, RunError
+from steadyrnn.runs import checkpoint as room
 from steadyrnn.runs.checkpoint import load_checkpoint, save_checkpoint
 from steadyrnn.runs.json_text import render
 from tests.runs.faulty import names_in
@@ -292,3 +293,21 @@ def pickles(node: ast.AST) -> bool:
 )
 def test_a_pickle_would_be_found(source: str) -> None:
     assert any(pickles(node) for node in ast.walk(ast.parse(source)))
+
+
+def test_leftovers_of_killed_saves_make_room_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(tmp_path, {"weight": torch.ones(2)}, {"step": 1})
+    kept = {path.name for path in tmp_path.iterdir()}
+    for name in (f"tensors-{'0' * 16}.safetensors", ".checkpoint.json.0123456789abcdef.tmp"):
+        (tmp_path / name).write_bytes(b"much")
+
+    def full(path: Path, data: bytes) -> None:
+        raise RunError("No space left")
+
+    monkeypatch.setattr(room, "write_atomically", full)
+    with pytest.raises(RunError, match="No space"):
+        save_checkpoint(tmp_path, {"weight": torch.zeros(2)}, {"step": 2})
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert load_checkpoint(tmp_path).facts == {"step": 1}

@@ -20,6 +20,7 @@ from steadyrnn.tasks.addition import Addition
 from steadyrnn.tasks.base import Batch, Interface
 from steadyrnn.tasks.settings import AdditionSettings
 from steadyrnn.train.evaluation import evaluate
+from steadyrnn.train.guard import Guard
 from steadyrnn.train.settings import (
     ClipSettings,
     OptimizerSettings,
@@ -273,6 +274,18 @@ def test_nan_ends_a_run_with_the_weights_before_it(tmp_path: Path) -> None:
     train(short, addition(), tiny(steps=4, validate_every=4))
     assert_close(model, short, rtol=0, atol=0)
     assert run.load("last").facts["step"] == 3
+
+
+@pytest.mark.parametrize("due", ["save_every", "validate_every"])
+def test_nothing_is_saved_behind_a_bad_step_that_was_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, due: str
+) -> None:
+    monkeypatch.setattr("steadyrnn.train.step.Guard", lambda device, waits: Guard(device, waits=False))  # as on a GPU
+    settings = tiny(**{"log_every": 14, "validate_every": 14, "save_every": 14} | {due: 6})
+    task = Poisoned(AdditionSettings(length=10, validation=24, test=24))
+    with new_run(tmp_path, settings) as run, pytest.raises(TrainingError, match="Step 5 is not finite"):
+        train(plain_model(), task, settings, run=run)
+    assert (run.checkpoints(), run.load("last").facts["step"], run.metrics()) == (["last"], 0, [])
 
 
 class Vertical(nn.Module):
