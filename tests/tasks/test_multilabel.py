@@ -19,14 +19,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_precision_counts_labels_among_the_largest_outputs() -> None:
     task = make_task("mediamill")
-    target = torch.tensor([[1.0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0, 0]])
+    target = torch.tensor([[1.0, 0, 1, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0, 0]])
     output = torch.tensor([[7.0, 6, 5, 4, 3, 2, 1]]).expand(2, -1)
     batch = Batch(torch.zeros(2, 3), target)
     sums = {key: float(value) for key, value in task.scores(output, batch).items()}
     found = task.summary(sums)
     assert found["precision@1"] == 1 / 2  # the row without labels counts as 0
-    assert found["precision@3"] == pytest.approx(1 / 6)
-    assert found["precision@5"] == pytest.approx(1 / 10)
+    assert found["precision@3"] == pytest.approx(2 / 6)
+    assert found["precision@5"] == pytest.approx(2 / 10)
 
 
 def test_the_loss_is_a_mean_over_rows_and_labels() -> None:

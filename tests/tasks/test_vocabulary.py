@@ -53,3 +53,8 @@ def test_a_persons_text_comes_back_with_unknown_words_marked() -> None:
 def test_without_a_mark_for_unknown_words_one_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="'zebra'"):
         Vocabulary(["the"]).encode("the zebra")
+
+
+def test_every_line_end_of_a_persons_text_counts() -> None:
+    vocabulary = Vocabulary(["a", "<eos>", "<unk>"])
+    assert vocabulary.encode("a\n\nb a\n").tolist() == [0, 1, 1, 2, 0, 1]
