@@ -14,7 +14,7 @@ from .folders import certificate, config, end, records, write_run
 
 
 def contests(root: Path) -> list[Contest]:
-    return group(read_all([root]))
+    return group(read_all([root], []))
 
 
 def test_runs_that_differ_by_the_seed_are_one_configuration(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_several_seeds_have_mean_and_spread_in_the_table(tmp_path: Path) -> None
 )
 def test_how_a_run_ended_is_read_from_its_last_lines(tmp_path: Path, lines: list[dict[str, Any]], status: str) -> None:
     write_run(tmp_path, lines=lines)
-    (trial,) = read_all([tmp_path])
+    (trial,) = read_all([tmp_path], [])
     assert trial.status == status
     assert bool(trial.notes) == (status != "finished")
 
@@ -114,7 +114,7 @@ def test_how_a_run_ended_is_read_from_its_last_lines(tmp_path: Path, lines: list
 def test_a_certificate_is_told_in_words(tmp_path: Path) -> None:
     for seed, proof in enumerate((certificate(0.9), certificate("inf", stable=False), {"certificate": None, "reason": "none"})):
         write_run(tmp_path, seed=seed, proof=proof, lines=end(records(steps=200, probe_every=0)))
-    found = [verdict(trial) for trial in read_all([tmp_path])]
+    found = [verdict(trial) for trial in read_all([tmp_path], [])]
     assert [(v.level, v.contraction, v.memory) for v in found] == [
         ("good", "0.9", "half in 7 steps"),
         ("warn", "∞", "–"),
@@ -133,7 +133,7 @@ def test_the_worst_seed_speaks_for_all(tmp_path: Path) -> None:
 
 def test_a_proven_horizon_is_shown_where_it_is_written(tmp_path: Path) -> None:
     write_run(tmp_path, proof=certificate() | {"horizon": {"eps": 1e-3, "steps": 120}})
-    assert verdict(read_all([tmp_path])[0]).memory == "120 steps to 0.001"
+    assert verdict(read_all([tmp_path], [])[0]).memory == "120 steps to 0.001"
 
 
 def test_only_what_differs_is_in_the_table_of_differences(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_damaged_parts_are_noted_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     (folder / "certificate.json").write_text("{", encoding="utf-8")
     (folder / "environment.json").unlink()
-    (trial,) = read_all([tmp_path])
+    (trial,) = read_all([tmp_path], [])
     assert trial.records
     assert trial.environment == {}
     assert any("certificate.json cannot be read" in note for note in trial.notes)
@@ -158,24 +158,24 @@ def test_a_damaged_line_of_metrics_is_noted(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     path = folder / "metrics.jsonl"
     path.write_text("nonsense\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-    (trial,) = read_all([tmp_path])
+    (trial,) = read_all([tmp_path], [])
     assert trial.records == []
     assert "line 1" in trial.notes[0]
 
 
 def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
-    assert len(read_all([folder, tmp_path])) == 1
+    assert len(read_all([folder, tmp_path], [])) == 1
 
 
 def test_no_folder_is_an_error() -> None:
     with pytest.raises(RunError, match="`folders` must name at least one run"):
-        read_all([])
+        read_all([], [])
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run"):
-        read_all([tmp_path])
+        read_all([tmp_path], [])
 
 
 def certified(root: Path, seed: int, contraction: float | str, stable: bool, steps: int | None = None) -> None:

@@ -292,3 +292,13 @@ def test_without_jinja2_the_error_says_how_to_get_it(runs: Path, tmp_path: Path,
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(RunError, match=r"pip install steadyrnn\[report\]"):
         write_report([runs], tmp_path / "report.html")
+
+
+def test_a_run_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    broken = write_run(tmp_path, model="rnn")
+    (broken / "config.json").write_text("{", encoding="utf-8")
+    page = report(tmp_path)
+    assert "1 run " in page.text()
+    assert "Left out" in page.text()
+    assert broken.name in page.text()

@@ -13,7 +13,10 @@ __all__ = ["Configuration", "Contest", "group", "shown"]
 
 SEEDS = {"train.seed", "task.seed"}
 # What changes neither the data nor the mathematics of a run.
-INDIFFERENT = {"format", "train.device", "train.threads", "task.data_dir", "train.log_every", "train.save_every"}
+INDIFFERENT = {
+    *("format", "train.device", "train.threads", "task.data_dir"),
+    *("train.log_every", "train.save_every", "train.probe.every", "train.probe.names"),
+}
 NO_METRIC = {"kind", "step", "epoch", "time", "loss", "checkpoint", "lr", "gradient_norm", "examples_per_second"}
 HIGHER = ("accuracy", "r2", "f1", "precision", "recall", "auc", "correct", "score")
 

@@ -36,7 +36,8 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
 
     The page needs nothing but itself: style and pictures are inside, there is no script and no request. The same runs give
     the same bytes. Runs are compared where task and settings agree; those that differ by the seed alone count as one
-    configuration, with mean and spread. What a run does not have (probes, a certificate, an end) is said, not guessed.
+    configuration, with mean and spread. What a run does not have (probes, a certificate, an end) is said, not guessed, and
+    so is a run that cannot be read.
 
     Args:
         folders: Run folders, or folders above them.
@@ -45,22 +46,23 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
         title: The heading; None makes one from the tasks.
 
     Raises:
-        RunError: There is no run in ``folders``, or jinja2 is missing.
+        RunError: There is no run in ``folders`` that can be read, or jinja2 is missing.
 
     Example:
         >>> from steadyrnn.report.page import write_report
         >>> write_report([Path("runs")], Path("report.html"))  # doctest: +SKIP
         PosixPath('report.html')
     """
-    contests = group(read_all(folders))
-    text = render(contests, command, title)
+    refusals: list[str] = []
+    contests = group(read_all(folders, refusals))
+    text = render(contests, command, title, refusals)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode("utf-8"))
     return out
 
 
-def render(contests: Sequence[Contest], command: Sequence[str] | None, title: str | None) -> str:
+def render(contests: Sequence[Contest], command: Sequence[str] | None, title: str | None, refusals: Sequence[str] = ()) -> str:
     """Return the page."""
     try:
         from jinja2 import Environment, StrictUndefined
@@ -76,6 +78,7 @@ def render(contests: Sequence[Contest], command: Sequence[str] | None, title: st
         summary=f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
         contests=[view(index, contest) for index, contest in enumerate(contests, 1)],
         command=command_line(command) if command else None,
+        refusals=refusals,
     )
 
 

@@ -103,18 +103,32 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def read_all(folders: Sequence[Path]) -> list[Trial]:
+def read_all(folders: Sequence[Path], refusals: list[str]) -> list[Trial]:
     """Read every run among some folders and below them, each once, in the order of their paths.
 
+    Args:
+        folders: Runs, or folders above them.
+        refusals: Takes a sentence about each run that cannot be read, where another one can.
+
     Raises:
-        RunError: There is no run, or one of the folders cannot be read.
+        RunError: There is no run, or none can be read.
     """
     found = find_runs([Path(folder) for folder in folders])
     if not found:
         raise RunError(
             "`folders` must name at least one run or a folder above runs, but is empty. `steadyrnn train` makes runs."
         )
-    return [read(folder) for folder in sorted(found, key=lambda folder: folder.resolve().parts)]
+    trials: list[Trial] = []
+    errors: list[RunError] = []
+    for folder in sorted(found, key=lambda folder: folder.resolve().parts):
+        try:
+            trials.append(read(folder))
+        except RunError as error:
+            errors.append(error)
+    if not trials:
+        raise errors[0]
+    refusals.extend(map(str, errors))
+    return trials
 
 
 def read(folder: Path) -> Trial:
