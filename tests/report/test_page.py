@@ -299,6 +299,6 @@ def test_a_run_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None
     broken = write_run(tmp_path, model="rnn")
     (broken / "config.json").write_text("{", encoding="utf-8")
     page = report(tmp_path)
-    assert "1 run " in page.text()
-    assert "Left out" in page.text()
-    assert broken.name in page.text()
+    assert "1 run " in page.text
+    assert "Left out" in page.text
+    assert broken.name in page.text
