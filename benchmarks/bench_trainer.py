@@ -23,7 +23,7 @@ from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.step import Stepper
 
 SHAPES = {(784, 128, 128): 30, (100, 32, 64): 600}  # with the steps of a profiled run
-SYSTEMS = {"rnn": "free", "spectral": sr.Spectral(reflectors=16, radius=0.01), "ball": "ball"}
+SYSTEMS: dict[str, str | sr.Constraint] = {"rnn": "free", "spectral": sr.Spectral(reflectors=16, radius=0.01), "ball": "ball"}
 
 
 class SameBatch(Addition):
@@ -65,7 +65,11 @@ def trainer_step(shape: tuple[int, int, int], system: str) -> Callable[[], None]
     model, task = build(shape, system)
     stepper = Stepper(model, task, TrainSettings(device="cpu"), model)
     count = iter(range(1, 10**9))
-    return lambda: stepper.step(next(count), task.train_batch(0, shape[1]), 1.0) and None
+
+    def run() -> None:
+        stepper.step(next(count), task.train_batch(0, shape[1]), 1.0)
+
+    return run
 
 
 class Clock:
