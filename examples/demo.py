@@ -14,7 +14,7 @@ from pathlib import Path
 
 FAST = bool(os.environ.get("STEADYRNN_EXAMPLE_FAST"))
 OUT = Path(os.environ.get("STEADYRNN_DEMO_OUT", time.strftime("out/demo-%Y%m%d-%H%M%S")))
-STEPS = 30 if FAST else 2500
+STEPS = 30 if FAST else 3500
 TRAINING = (
     f"--out {OUT}/runs --threads 1 --model.width 64 --train.steps {STEPS} --train.batch_size 50 --train.optimizer.lr 3e-3"
     f" --train.probe.every {STEPS // 3} --quiet"
