@@ -35,7 +35,9 @@ def test_the_programs_lines_run_one_after_another(program: Program) -> None:
 def test_make_demo_runs_to_the_report(tmp_path: Path) -> None:
     settings = {**os.environ, "STEADYRNN_EXAMPLE_FAST": "1", "STEADYRNN_DEMO_OUT": str(tmp_path / "demo")}
     settings.pop("MAKEFLAGS", None)
-    done = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "demo"], cwd=ROOT, env=settings, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "report.html in a browser" in done.stdout
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
