@@ -2,6 +2,7 @@
 
 Trains a Spectral-RNN, a plain RNN and an LSTM on the addition problem, certifies the first, turns it into the unitary network
 that computes the same function, and writes one page about all of it. Every command it prints can be typed as it stands.
+With 3,500 steps instead of 2,500 the LSTM learns it too; `examples/long_memory.py` tries three learning rates for each.
 """
 
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 FAST = bool(os.environ.get("STEADYRNN_EXAMPLE_FAST"))
 OUT = Path(os.environ.get("STEADYRNN_DEMO_OUT", time.strftime("out/demo-%Y%m%d-%H%M%S")))
-STEPS = 30 if FAST else 3500
+STEPS = 30 if FAST else 2500
 TRAINING = (
     f"--out {OUT}/runs --threads 1 --model.width 64 --train.steps {STEPS} --train.batch_size 50 --train.optimizer.lr 3e-3"
     f" --train.probe.every {STEPS // 3} --quiet"
