@@ -1,21 +1,31 @@
 """Which engine runs a recurrence, and why."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
 from steadyrnn.checks import carries_transform
 from steadyrnn.errors import ArgumentError, EngineError
+from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Engine, Recurrence
+from .calibration import Fastest, fastest, row_name
 from .cpu.engine import CPUEngine
 from .cudnn import CuDNNEngine
+from .ops import is_kept
 from .reference import ReferenceEngine
 
 __all__ = ["ENGINES", "Choice", "select"]
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (CPUEngine(), CuDNNEngine(), ReferenceEngine())}
-"""Every engine, in the order in which ``"auto"`` asks them; the reference takes what the others refuse."""
+"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
+
+_TABLED = "cuda"
+"""The type of device for which engines are measured."""
+_OURS = ("cuda", "triton")
+"""Kernels that run rows of several lengths as they are; cuDNN must have them packed."""
+_LENGTHS = "cudnn is left out, since rows have several lengths"
 
 
 class Choice(NamedTuple):
@@ -45,7 +55,8 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
     """Return the engine to run, with the reason.
 
     Forward-mode AD and ``torch.func`` transforms go to the reference, whose plain operations they understand; an engine
-    asked for by name is never replaced by another, but raises where it cannot run.
+    asked for by name is never replaced by another, but raises where it cannot run. On a GPU ``"auto"`` takes the fastest
+    by a table of measured times, where there is one for the device.
     """
     if carries_transform(*recurrence.tensors):
         if requested in ("auto", "reference"):
@@ -60,10 +71,49 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
         if refusal is not None:
             raise EngineError(f"`engine` {requested!r} cannot run this layer: {refusal}.")
         return Choice(requested, "asked for by name")
-    refusals: list[str] = []
+    return automatic(recurrence)
+
+
+def automatic(recurrence: Recurrence) -> Choice:
+    """Return the fastest engine by the device's table; without one, the first in order that can run."""
+    tabled = recurrence.input.device.type == _TABLED
+    able: list[str] = []
+    refusals: list[str] = []  # of engines before the first that can
     for name, engine in ENGINES.items():
         refusal = engine.refusal(recurrence)
         if refusal is None:
-            return Choice(name, "; ".join(refusals) or f"first choice on {recurrence.input.device.type}")
-        refusals.append(f"{name} refused, since {refusal}")
-    raise EngineError("No engine can run this layer: " + "; ".join(refusals) + ".")
+            able.append(name)
+            if not tabled:
+                return Choice(name, "; ".join(refusals) or f"first choice on {recurrence.input.device.type}")
+        elif not able:
+            refusals.append(f"{name} refused, since {refusal}")
+    if not able:
+        raise EngineError("No engine can run this layer: " + "; ".join(refusals) + ".")
+    return among(able, refusals, recurrence)
+
+
+def among(able: list[str], refusals: list[str], recurrence: Recurrence) -> Choice:
+    """Return the choice among engines that can run on a GPU, in their order."""
+    if recurrence.batch_sizes is not None and "cudnn" in able and any(name in able for name in _OURS):
+        able = [name for name in able if name != "cudnn"]
+        refusals = [*refusals, _LENGTHS]
+    if len(able) == 1:
+        return Choice(able[0], "; ".join(refusals) or f"first choice on {recurrence.input.device.type}")
+    found = timed(recurrence, able)
+    # a figure for the reference, but not for all of the others, says nothing of these
+    if found is None or (found.engine == "reference" and len(found.microseconds) < len(able)):
+        return Choice(able[0], "; ".join([*refusals, "first in order, since nothing was measured for it"]))
+    return Choice(found.engine, f"{found}; {_LENGTHS}" if _LENGTHS in refusals else str(found))
+
+
+def timed(recurrence: Recurrence, able: Sequence[str]) -> Fastest | None:
+    """Return the fastest of the engines that can run, None where nothing was measured for such a recurrence.
+
+    A graph that is being exported will serve any batch, so it is not fixed to what is fastest for one.
+    """
+    x, weight, cell = recurrence.input, recurrence.weight_hh, row_name(recurrence.cell.key)
+    if cell is None or torch.compiler.is_exporting():
+        return None
+    rank = weight.left.shape[1] if isinstance(weight, DiagonalLowRank) else None
+    dtype, size = str(x.dtype).removeprefix("torch."), recurrence.state[0].shape[1]
+    return fastest(x.device.index or 0, cell, dtype, size, x.shape[1], is_kept(recurrence.tensors), able, rank)
