@@ -79,3 +79,23 @@ def test_a_lost_environment_is_written_again(tmp_path: Path, content: str | None
         path.write_text(content)
     Run.open(run.folder, write=True).close()
     assert run.read_json("environment.json")["torch"] == torch.__version__
+
+
+def test_what_the_caller_knows_beside_it_is_noted_too(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, "addition", "rnn", CONFIG, environment={"calibration": None})
+    run.close()
+    assert run.read_json("environment.json")["calibration"] is None
+    table = {"name": "nvidia-h200", "sha256": "ab"}
+    Run.open(run.folder, write=True, environment={"calibration": table}).close()
+    assert run.read_json("environment.json")["resumed"][0]["changed"] == {"calibration": table}
+    assert run.environment() == {**describe_environment(), "calibration": table}
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"resumed": 3}', '{"resumed": ["x"]}', '{"resumed": [{"changed": 3}]}'])
+def test_an_environment_that_is_lost_is_none(tmp_path: Path, content: str | None) -> None:
+    with Run.create(tmp_path, "addition", "rnn", CONFIG) as run:
+        path = run.folder / "environment.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    assert Run.open(run.folder).environment() is None

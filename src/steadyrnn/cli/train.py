@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from steadyrnn.tasks.base import Task
     from steadyrnn.train.trainer import Result
 
-__all__ = ["main"]
+__all__ = ["TABLE", "main"]
+
+TABLE = "calibration"
+"""What ``environment.json`` calls the table by which engines are chosen."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,15 +82,20 @@ def _build(request: Request) -> "tuple[Task, nn.Module]":
 
 def _open(request: Request, command: list[str], facts: dict[str, Any]) -> "Run":
     """Make the run's folder, or take the one to go on with."""
+    from steadyrnn.engines.calibration import table_record
     from steadyrnn.runs.folder import Run
+    from steadyrnn.train.machine import choose_device
 
     from .loading import FACTS
 
     configuration = request.configuration
+    environment = {TABLE: table_record(choose_device(configuration.train.device))}
     if request.resume is not None:
-        run = Run.open(request.resume, write=True)
+        _refuse_another_table(Run.open(request.resume), environment[TABLE])
+        run = Run.open(request.resume, write=True, environment=environment)
     else:
-        run = Run.create(request.out, configuration.task_name, configuration.model.name, configuration.to_dict(), command)
+        names = configuration.task_name, configuration.model.name
+        run = Run.create(request.out, *names, configuration.to_dict(), command, environment)
     try:
         if request.resume is not None:
             _refuse_another(run, request)
@@ -112,6 +120,17 @@ def _refuse_another(run: "Run", request: Request) -> None:
                 raise RunError(
                     f"`{part}.{name}` of the run to resume is {before!r}, but {now!r} is asked for. Start a new run for that."
                 )
+
+
+def _refuse_another_table(run: "Run", now: dict[str, str] | None) -> None:
+    """Refuse to resume by another table of engines than the run's: other engines give other last digits."""
+    before = (run.environment() or {}).get(TABLE)
+    if isinstance(before, dict) and now is not None and before.get("sha256") != now["sha256"]:
+        raise RunError(
+            f"The engines of the run to resume were chosen by the table {before.get('name')!r} (sha256 {before.get('sha256')}), "
+            f"but the one in use is {now['name']!r} (sha256 {now['sha256']}). Set STEADYRNN_CALIBRATION to the run's table, or "
+            "start a new run."
+        )
 
 
 def _train(request: Request, task: "Task", model: "nn.Module", run: "Run", output: Output) -> "Result":

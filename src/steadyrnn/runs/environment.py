@@ -15,7 +15,10 @@ _PACKAGES = (
     *("steadyrnn", "torch", "numpy", "safetensors", "triton", "tensorboard", "torchmetrics"),
     *("jsonargparse", "rich", "matplotlib", "jinja2"),
 )
-_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES", "STEADYRNN_DATA")
+_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES"),
+    *("STEADYRNN_DATA", "STEADYRNN_CALIBRATION"),
+)
 _GIT_SECONDS = 10.0
 
 

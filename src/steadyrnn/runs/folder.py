@@ -56,7 +56,10 @@ class Run:
         self._metrics = MetricsFile(folder / METRICS) if lock is not None else None
 
     @classmethod
-    def create(cls, root: str | Path, task: str, model: str, config: Mapping[str, Any], command: Sequence[str] = ()) -> Self:
+    def create(
+        cls, root: str | Path, task: str, model: str, config: Mapping[str, Any], command: Sequence[str] = (),
+        environment: Mapping[str, Any] | None = None,
+    ) -> Self:  # fmt: skip
         """Make the folder of a new run and hold it for writing.
 
         ``config.json`` is written last: a folder without it is no run, only a start that was killed.
@@ -67,6 +70,7 @@ class Run:
             model: Name of the model, a folder below that.
             config: ``task``, ``model`` (each with its ``name``) and ``train``, as JSON.
             command: The words that started the run.
+            environment: What else numbers depend on, as JSON: goes into ``environment.json``.
 
         Raises:
             RunError: The folder cannot be written, or ``config`` lacks a part.
@@ -78,7 +82,7 @@ class Run:
         folder = _new_folder(parent)
         lock = Lock(folder / LOCK)
         try:
-            write_atomically(folder / ENVIRONMENT, render(describe_environment()).encode())
+            write_atomically(folder / ENVIRONMENT, render({**describe_environment(), **(environment or {})}).encode())
             run = cls(folder, full, lock)
             write_atomically(folder / CONFIG, text)
         except BaseException:
@@ -87,13 +91,14 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: str | Path, write: bool = False) -> Self:
+    def open(cls, folder: str | Path, write: bool = False, environment: Mapping[str, Any] | None = None) -> Self:
         """Open a run.
 
         Args:
             folder: Its folder.
             write: Whether to hold it for writing. What has changed in the environment since the run was made is then
                 noted in ``environment.json``.
+            environment: What else numbers depend on now, as JSON.
 
         Raises:
             RunError: The folder is no run, or another process is writing it.
@@ -108,7 +113,7 @@ class Run:
                 if is_temporary(name):
                     remove_quietly(folder / name)
             run = cls(folder, config, lock)
-            run._note_environment()
+            run._note_environment({**describe_environment(), **(environment or {})})
         except BaseException:
             lock.release()
             raise
@@ -213,6 +218,17 @@ class Run:
     def _checkpoint(self, name: str) -> Path:
         return self.folder / CHECKPOINTS / check_name("name", name)
 
+    def environment(self) -> dict[str, Any] | None:
+        """Return what the run was last worked on with: ``environment.json`` and what has changed since; None if lost."""
+        try:
+            noted = self.read_json(ENVIRONMENT)
+            changes = [note["changed"] for note in noted.pop("resumed", [])]
+            for changed in changes:
+                noted.update(changed)
+        except (RunError, TypeError, KeyError, AttributeError, ValueError):  # not as it was written: of no use to the run
+            return None
+        return dict(noted)
+
     def _writer(self) -> MetricsFile:
         """Return the metrics file for writing; an error where this process does not hold the run."""
         if self._metrics is None or self._lock is None:
@@ -221,26 +237,16 @@ class Run:
             raise RunError(f"`{self.folder}` is not held by this process: the run was closed, or this is a forked child.")
         return self._metrics
 
-    def _note_environment(self) -> None:
+    def _note_environment(self, now: dict[str, Any]) -> None:
         """Note in ``environment.json`` what has changed since it was last written."""
-        now = describe_environment()
-        try:
-            noted = self.read_json(ENVIRONMENT)
-        except RunError:
-            noted = None
-        if not isinstance(noted, dict):
-            return self.write_json(ENVIRONMENT, now)
-        resumed = noted.get("resumed", [])
-        before = noted
-        try:
-            for note in resumed:
-                before = {**before, **note["changed"]}
-        except (TypeError, KeyError):  # not as it was written, but of no use to the run itself
+        before = self.environment()
+        if before is None:
             return self.write_json(ENVIRONMENT, now)
         changed = {key: value for key, value in now.items() if before.get(key) != value}
         if changed:
+            noted = self.read_json(ENVIRONMENT)
             note = {"time": _now().isoformat(timespec="seconds"), "changed": changed}
-            self.write_json(ENVIRONMENT, {**noted, "resumed": [*resumed, note]})
+            self.write_json(ENVIRONMENT, {**noted, "resumed": [*noted.get("resumed", []), note]})
 
 
 def _now() -> datetime:
