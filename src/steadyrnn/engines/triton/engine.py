@@ -1,0 +1,63 @@
+"""The engine that runs every cell on a GPU, of any width, through Triton."""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.base import State
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+from ..base import Engine, Recurrence
+from ..ops import register, run_op
+from ..weights import RecurrentWeight, flattened, stacked
+from .forms import form_of
+from .kernel import TritonKernel
+
+__all__ = ["OP", "TritonEngine", "factored_pays"]
+
+OP = register("triton", "cuda", TritonKernel())
+_INSTALLED = find_spec("triton") is not None  # here, since a compiler cannot look into it
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def factored_pays(size: int, rank: int) -> bool:
+    """Say whether a step in factors costs less than one with the dense weight: two thin products and a barrier more.
+
+    Example:
+        >>> factored_pays(512, 32), factored_pays(64, 32)
+        (True, False)
+    """
+    return size >= 128 and 4 * rank <= size
+
+
+def arranged(weight: RecurrentWeight, recurrence: Recurrence) -> list[Tensor]:
+    """Return the tensors of a weight as the kernels take it: factors of an Elman layer where they pay, else dense."""
+    dtype = recurrence.input.dtype
+    if isinstance(weight, DiagonalLowRank) and isinstance(recurrence.cell, RNNStep) and factored_pays(*weight.left.shape):
+        return flattened(weight.to(dtype))
+    return [stacked(weight, dtype)]
+
+
+class TritonEngine(Engine):
+    """Every cell, activation of this package and width; one program runs a tile of rows over all of time."""
+
+    name = "triton"
+
+    def refusal(self, recurrence: Recurrence) -> str | None:
+        """Return why not: no Triton, another device, a cell or dtype without a kernel, or recomputation."""
+        x = recurrence.input
+        if not _INSTALLED:
+            return "triton is not installed"
+        if x.device.type != "cuda":
+            return f"its tensors are on {x.device.type}"
+        if form_of(recurrence.cell) is None:
+            return f"there is no kernel for the cell {recurrence.cell.key}"
+        if x.dtype not in _DTYPES:
+            return f"its dtype is {x.dtype}"
+        return "the kernel keeps every state, and recompute was asked for" if recurrence.recompute else None
+
+    def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
+        return run_op(OP, recurrence, arranged(recurrence.weight_hh, recurrence))

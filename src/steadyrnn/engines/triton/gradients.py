@@ -1,0 +1,79 @@
+"""The products outside the loop: the gradients of input, weights and biases from those of the gates."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+from ..call import Call
+from ..cpu.products import History, flat, product_of
+from ..weights import Gate, grouped
+from .forms import Form
+from .launch import Loop, inside
+
+__all__ = ["bias_gradients", "input_gradients", "start_gradient", "weight_gradients"]
+
+
+def first_steps(call: Call, adjoint: Tensor) -> Tensor:
+    """Return ``adjoint`` (T, B, N) at each row's first step, zero for a row of length 0; shape (B, N)."""
+    if call.sizes is None or not call.reverse:
+        return adjoint[call.times[0]]
+    rows = torch.arange(adjoint.shape[1])
+    lengths = (torch.tensor(call.sizes).unsqueeze(1) > rows).sum(0)
+    last = (lengths - 1).clamp(min=0)  # what a row of length 0 has at time 0 is zero
+    return adjoint[last.to(adjoint.device), rows.to(adjoint.device)]
+
+
+def history(call: Call, adjoint: Tensor, states: Tensor) -> History:
+    """Return adjoints (T, B, N) beside the states (T, B, H) they came from, the initial ones apart."""
+    late, early = (adjoint[:-1], states[1:]) if call.reverse else (adjoint[1:], states[:-1])
+    return History(late, early, first_steps(call, adjoint), call.state[0])
+
+
+def weight_gradients(call: Call, form: Form, adjoint: Tensor, output: Tensor, extra: Tensor | None) -> list[Tensor]:
+    """Return the gradient of the recurrent weight, or of each of its factors."""
+    size = output.shape[2]
+    if form.step == "gru_after":  # slots are n behind the reset gate, r, z, and n before it
+        (grad,) = product_of(call.recurrent[0]).gradient(history(call, adjoint[..., : 3 * size], output))
+        return [torch.cat([grad[size:], grad[:size]])]
+    if form.step == "gru_before" and extra is not None:
+        (grad,) = product_of(call.recurrent[0]).gradient(history(call, adjoint[..., : 2 * size], output))
+        return [torch.cat([grad, flat(adjoint[..., 2 * size :]).t() @ flat(extra)])]
+    return product_of(cast(Gate, grouped(call.recurrent))).gradient(history(call, adjoint, output))
+
+
+def input_gradients(call: Call, form: Form, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor]:
+    """Return the gradients of the input and of the input weight."""
+    rows = flat(adjoint[..., adjoint.shape[2] - call.weight_ih.shape[0] :])
+    grad_x = (rows @ call.weight_ih).view(call.input.shape) if needs_input else None
+    return grad_x, rows.t() @ flat(call.input)
+
+
+def bias_gradients(call: Call, form: Form, adjoint: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of both biases, None where there is none."""
+    if call.bias_ih is None and call.bias_hh is None:
+        return None, None
+    total, size = adjoint.sum((0, 1)), call.state[0].shape[1]
+    input_part = total[len(total) - call.weight_ih.shape[0] :]
+    state_part = torch.cat([total[size : 3 * size], total[:size]]) if form.step == "gru_after" else total
+    return (
+        None if call.bias_ih is None else input_part.clone(),
+        None if call.bias_hh is None else state_part.clone(),
+    )
+
+
+def start_gradient(loop: Loop) -> Tensor:
+    """Return the gradient of the initial state, (B, H): what the loop left, and what its last adjoints pull back."""
+    call, count = loop.call, loop.form.pulled
+    wide = inside(call.input.dtype)
+    left = [loop.result(loop.shared, part) for part in range(count)]
+    adjoint = torch.cat(left, dim=1).to(wide)  # (B, count * H)
+    weight = [tensor.to(wide) for tensor in call.recurrent]
+    if len(weight) == 1:
+        pulled = adjoint @ weight[0][: adjoint.shape[1]]
+    else:
+        diagonal, left_factor, right_factor = weight
+        pulled = DiagonalLowRank(diagonal, right_factor, left_factor).apply(adjoint)  # of the transposed matrix
+    return (loop.result(loop.carry, 0) + pulled).to(call.input.dtype)

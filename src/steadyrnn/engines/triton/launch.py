@@ -1,0 +1,130 @@
+"""Blocks, padded buffers and the launch of a loop: all that knows how the kernels see memory."""
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..call import Call
+from .forms import Form
+
+__all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded"]
+
+
+class Blocks(NamedTuple):
+    """How a call is cut up; powers of two."""
+
+    rows: int
+    units: int
+    depth: int
+    warps: int = 4
+    stages: int = 2
+    precision: str = "ieee"
+    """Of products: ``"tf32x3"`` and ``"tf32"`` are for benchmarks."""
+    upcast: bool = False
+    """Whether 16-bit operands are widened before products, as the interpreter needs it."""
+
+
+def blocks_for(call: Call) -> Blocks:
+    """Return the blocks for a call on a GPU."""
+    return Blocks(16, 64, 32) if call.input.element_size() >= 4 else Blocks(16, 64, 64)
+
+
+def inside(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums and states inside the loop.
+
+    Example:
+        >>> inside(torch.bfloat16)
+        torch.float32
+    """
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def up(number: int, block: int) -> int:
+    """Return ``number`` rounded up to a multiple of ``block``.
+
+    Example:
+        >>> up(17, 16)
+        32
+    """
+    return -(-number // block) * block
+
+
+def padded(parts: Tensor, rows: int, columns: int) -> Tensor:
+    """Return matrices (G, M, N) as a contiguous copy (G, ``rows``, ``columns``), 0 beyond them."""
+    result = parts.new_zeros(parts.shape[0], rows, columns)
+    result[:, : parts.shape[1], : parts.shape[2]] = parts
+    return result
+
+
+class Loop:
+    """The buffers and the launch of one run over time, forwards or backwards."""
+
+    def __init__(self, kernels: ModuleType, call: Call, form: Form, blocks: Blocks, back: bool) -> None:
+        self.kernels, self.call, self.form, self.blocks, self.back = kernels, call, form, blocks, back
+        (steps, batch), hidden = call.input.shape[:2], call.state[0].shape[1]
+        self.gate = hidden // 2 if form.step == "modrelu" else hidden
+        self.width, self.span = up(hidden, blocks.depth), up(self.gate, blocks.units)
+        self.rows, self.hidden, self.batch, self.steps = up(batch, blocks.rows), hidden, batch, steps
+        zeros, wide = call.input.new_zeros, inside(call.input.dtype)
+        self.shared = zeros(2, form.shared[back], self.rows, self.width)
+        self.carry = zeros(2, max(form.carried[back], 1), self.rows, self.width, dtype=wide)
+        self.weights = self.prepared()
+
+    def prepared(self) -> dict[str, Tensor | None]:
+        """Return the recurrent weight as the products read it: depth first, units of one gate side by side."""
+        call, gates, gate, blocks = self.call, self.form.gates, self.gate, self.blocks
+        if len(call.recurrent) == 1:
+            (weight,) = call.recurrent
+            if self.form.step == "modrelu" and self.back:
+                parts = weight.unflatten(1, (gates, gate)).transpose(0, 1)  # (2, H, P)
+            else:
+                parts = weight.unflatten(0, (gates, -1))
+                parts = parts if self.back else parts.mT  # (G, H, P)
+            return {"weight": padded(parts, self.width, self.span), "thin": None, "diagonal": None, "middle": None}
+        diagonal, left, right = call.recurrent
+        narrow, broad = (left, right) if self.back else (right, left)  # v W' = d v + (v R) L', a W = d a + (a L) R'
+        rank = up(max(narrow.shape[1], 1), max(blocks.units, blocks.depth))
+        return {
+            "weight": padded(broad.unflatten(0, (gates, gate)).mT, rank, self.span),
+            "thin": padded(narrow.unsqueeze(0), self.width, rank),
+            "diagonal": padded(diagonal.view(gates, 1, gate), 1, self.span),
+            "middle": call.input.new_zeros(self.rows, rank),
+        }
+
+    def lengths(self) -> Tensor | None:
+        """Return the length of every row, (B,), where they differ."""
+        if self.call.sizes is None:
+            return None
+        sizes = torch.tensor(self.call.sizes, dtype=torch.int32)
+        lengths = (sizes.unsqueeze(1) > torch.arange(self.batch)).sum(0, dtype=torch.int32)
+        return lengths.to(self.call.input.device)
+
+    def seed(self, buffer: Tensor, part: int, values: Tensor) -> None:
+        """Put ``values`` (B, H) where the first step reads them."""
+        buffer[0, part, : self.batch, : self.hidden] = values
+
+    def result(self, buffer: Tensor, part: int) -> Tensor:
+        """Return what the last step left, (B, H), a view."""
+        return buffer[self.steps % 2, part, : self.batch, : self.hidden]
+
+    def run(self, keep: bool, **memory: Tensor | None) -> None:
+        """Launch the loop on these and its own buffers."""
+        kernels, form, blocks, call = self.kernels, self.form, self.blocks, self.call
+        own = {"shared": self.shared, "carry": self.carry, "lengths": self.lengths(), **self.weights}
+        pointers: dict[str, Any] = {**dict.fromkeys(kernels.Memory._fields), **own, **memory}
+        weight = self.weights["weight"]
+        rank = weight.shape[1] if weight is not None and len(call.recurrent) > 1 else 0
+        sizes = kernels.Sizes(
+            self.steps, self.batch, self.rows, self.hidden, self.width, self.gate, self.span, rank
+        )  # fmt: skip
+        setup = kernels.Setup(
+            blocks.rows, blocks.units, blocks.depth, self.shared.shape[1], self.carry.shape[1], form.adjoints * self.hidden // self.gate,
+            blocks.precision, blocks.upcast, self.carry.dtype == torch.float64, keep, call.sizes is not None, call.reverse,
+            len(call.recurrent) > 1, form.slope,
+        )  # fmt: skip
+        step, value = kernels.FUNCTIONS[form.step][self.back], kernels.FUNCTIONS[form.value][self.back]
+        kernels.loop[(self.rows // blocks.rows,)](
+            kernels.Memory(**pointers), sizes, step, value, setup, num_warps=blocks.warps, num_stages=blocks.stages
+        )

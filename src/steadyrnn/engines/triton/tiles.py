@@ -1,0 +1,147 @@
+"""One program's view of the data: where its rows and units lie, and products of its rows with a weight."""
+# mypy: allow-untyped-defs, allow-untyped-decorators
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+__all__ = ["Memory", "Place", "Setup", "Sizes", "at_time", "before", "load_at", "narrow", "product", "recur", "vector"]
+
+
+class Setup(NamedTuple):
+    """What a kernel is compiled for."""
+
+    rows: int  # of a tile, a power of two
+    units: int  # of a tile, a power of two
+    depth: int  # of a product's block, a power of two
+    parts: int  # exchanged vectors a row
+    carried: int  # carried vectors a row
+    adjoints: int  # adjoint vectors, of a gate's length, a row and time
+    precision: str  # of products, Triton's `input_precision`
+    upcast: bool  # 16-bit operands, before products: the interpreter multiplies no bfloat16
+    wide: bool  # float64 inside, else float32
+    keep: bool  # what the adjoint needs
+    ragged: bool
+    reverse: bool
+    factored: bool
+    slope: float  # of leaky relu
+
+
+class Memory(NamedTuple):
+    """Pointers; None where a cell has no use for one. ``P`` units of a gate (half the state for modrelu), ``^`` padded."""
+
+    gates: Any  # (T, B, G * P) input parts, overwritten by what the adjoint needs
+    extra: Any  # (T, B, H) what else it needs
+    output: Any  # (T, B, H)
+    lengths: Any  # (B,)
+    theta: Any  # (P,)
+    bias: Any  # (H,) of the candidate, inside the reset gate
+    weight: Any  # (G, H^, P^), or (G, K^, P^) of factors
+    thin: Any  # (H^, K^) of factors
+    diagonal: Any  # (G, P^) of factors
+    shared: Any  # (2, parts, B^, H^) vectors that every unit of the next product needs
+    middle: Any  # (B^, K^) the vector between two factors
+    carry: Any  # (2, carried, B^, H^) vectors that a unit hands to itself
+    start: Any  # (B, H) initial state, or initial cell
+    grad: Any  # (T, B, H) gradient of the output
+    adjoint: Any  # (T, B, adjoints * H) gradient of the gates
+
+
+class Sizes(NamedTuple):
+    """Numbers known when a kernel is launched."""
+
+    steps: Any
+    batch: Any  # B
+    rows: Any  # B^
+    hidden: Any  # H
+    width: Any  # H^
+    gate: Any  # P
+    span: Any  # P^
+    rank: Any  # K^
+
+
+class Place(NamedTuple):
+    """Where a program is: its rows and the time."""
+
+    rows: Any  # (rows, 1) int64
+    real: Any  # (rows, 1) whether there is such a row
+    on: Any  # (rows, 1) whether it runs now
+    first: Any  # (rows, 1) whether this is its first step
+    time: Any
+    earlier: Any  # the time before, in the order of the run
+    side: Any  # half of the double buffers that holds the last step's vectors, 0 or 1
+
+
+@triton.jit
+def at_time(time, place, sizes, cols, part, PARTS: tl.constexpr):
+    """Return the offsets of tile entries in data (T, B, PARTS * P)."""
+    return ((time * sizes.batch + place.rows) * PARTS + part) * sizes.gate + cols
+
+
+@triton.jit
+def load_at(pointer, offsets, mask, SETUP: tl.constexpr):
+    """Return a tile in the dtype of the loop, 0 where ``mask`` is not set."""
+    tile = tl.load(pointer + offsets, mask=mask, other=0.0)
+    return tile.to(tl.float64) if SETUP.wide else tile.to(tl.float32)
+
+
+@triton.jit
+def vector(side, part, PARTS: tl.constexpr, sizes):
+    """Return the offset of one vector a row, (B^, H^), in a double buffer (2, PARTS, B^, H^)."""
+    return (side * PARTS + part) * sizes.rows * sizes.width
+
+
+@triton.jit
+def before(history, start, place, sizes, cols, SETUP: tl.constexpr):
+    """Return the states (rows, units) that a step came from: of ``history`` (T, B, H), or of ``start`` (B, H)."""
+    inside = place.on & (cols < sizes.gate)
+    last = load_at(history, at_time(place.earlier, place, sizes, cols, 0, 1), inside & (place.first == 0), SETUP)
+    return last + load_at(start, at_time(0, place, sizes, cols, 0, 1), inside & place.first, SETUP)
+
+
+@triton.jit
+def product(vectors, weight, depth, span, place, cols, SETUP: tl.constexpr):
+    """Return the tile (rows, units) of vectors (B^, depth) times a weight (depth, span); everything is padded."""
+    kind: tl.constexpr = tl.float64 if SETUP.wide else tl.float32
+    total = tl.full((SETUP.rows, SETUP.units), 0.0, kind)
+    inner = tl.arange(0, SETUP.depth)
+    lines = vectors + place.rows * depth + inner[None, :]
+    blocks = weight + inner[:, None] * span + cols
+    for _ in range(0, depth, SETUP.depth):
+        a, b = tl.load(lines), tl.load(blocks)
+        if SETUP.upcast:
+            a, b = a.to(kind), b.to(kind)
+        total = tl.dot(a, b, total, input_precision=SETUP.precision, out_dtype=kind)
+        lines += SETUP.depth
+        blocks += SETUP.depth * span
+    return total
+
+
+@triton.jit
+def recur(memory, part, gate, place, sizes, cols, SETUP: tl.constexpr):
+    """Return the tile of the last step's shared vector ``part`` times the weight of ``gate``."""
+    if SETUP.factored:
+        weight = memory.weight + gate * sizes.rank * sizes.span
+        total = product(memory.middle, weight, sizes.rank, sizes.span, place, cols, SETUP)
+        diagonal = load_at(memory.diagonal, gate * sizes.span + cols, cols < sizes.span, SETUP)
+        units = place.rows * sizes.width + gate * sizes.gate + cols
+        own = load_at(memory.shared + vector(place.side, part, SETUP.parts, sizes), units, cols < sizes.gate, SETUP)
+        total += diagonal * own
+    else:
+        vectors = memory.shared + vector(place.side, part, SETUP.parts, sizes)
+        weight = memory.weight + gate * sizes.width * sizes.span
+        total = product(vectors, weight, sizes.width, sizes.span, place, cols, SETUP)
+    return total
+
+
+@triton.jit
+def narrow(memory, place, sizes, SETUP: tl.constexpr):
+    """Multiply the last step's shared vector by the thin factor, where the weight has factors."""
+    if SETUP.factored:
+        vectors = memory.shared + vector(place.side, 0, SETUP.parts, sizes)
+        for r in range(0, sizes.rank, SETUP.units):
+            cols = r + tl.arange(0, SETUP.units)[None, :]
+            tile = product(vectors, memory.thin, sizes.width, sizes.rank, place, cols, SETUP)
+            tl.store(memory.middle + place.rows * sizes.rank + cols, tile)
+        tl.debug_barrier()
