@@ -29,7 +29,9 @@ def parser() -> "ArgumentParser":
     made = make_parser(
         "bench",
         "Time forward and backward of our layers and of torch.nn's plain layer of the same kind and width, in alternating\n"
-        "pairs; the ratio is the median over pairs of our time by torch's. NAME is a recurrent model of `steadyrnn train`.",
+        "pairs; the ratio is the median over pairs of our time by torch's. NAME is a recurrent model of `steadyrnn train`.\n"
+        "With --calibrate, time every engine on the GPU at hand at many sizes instead, and write the table by which\n"
+        '`engine="auto"` chooses where STEADYRNN_CALIBRATION names it.',
         EXAMPLES,
     )
     made.add_argument("names", type=str, nargs="*", metavar="NAME", help=f"Models; none means {', '.join(DEFAULT)}.")
@@ -40,6 +42,14 @@ def parser() -> "ArgumentParser":
         made.add_argument(f"--{name}", type=int, default=value, help=help)
     made.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:1.")
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads.")
+    add_flag(made, "--calibrate", "Measure the engines of a GPU and write their table.")
+    for name, help in (
+        ("out", "The table's file, which may hold a part of it already; None is the device's name."),
+        ("only", "Parts of names of rows as rnn-relu/n512/B128/float32, * for anything, separated by commas."),
+        ("shard", "i/n: the i-th of n parts of the rows."),
+    ):  # fmt: skip
+        made.add_argument(f"--{name}", type=str | None, default=None, help=f"With --calibrate: {help}")
+    add_flag(made, "--again", "With --calibrate: measure rows that are there already, too.")
     add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
     return made
 
@@ -53,7 +63,20 @@ def main(argv: Sequence[str]) -> int:
     check_names(own, "recurrent model", args.names, fitting)
     for name in ("steps", "batch", "inputs", "width", "pairs", "threads"):
         check_count(own, f"--{name}", getattr(args, name))
+    if args.calibrate:
+        if args.names:
+            own.error("--calibrate measures engines, not models: leave the names out")
+        from .calibrate import calibrate
 
+        return calibrate(args, output, ["steadyrnn", "bench", *argv])
+    given = next((name for name in ("out", "only", "shard", "again") if getattr(args, name)), None)
+    if given is not None:
+        own.error(f"--{given} needs --calibrate")
+    return _compare(args, output)
+
+
+def _compare(args: Any, output: Output) -> int:
+    """Measure models beside torch's layers, and tell."""
     import torch
 
     from steadyrnn.train.machine import choose_device

@@ -127,7 +127,7 @@ def _refuse_another_table(run: "Run", now: dict[str, str] | None) -> None:
     before = (run.environment() or {}).get(TABLE)
     if isinstance(before, dict) and now is not None and before.get("sha256") != now["sha256"]:
         raise RunError(
-            f"The engines of the run to resume were chosen by the table {before.get('name')!r} (sha256 {before.get('sha256')}), "
+            f"Engines of the run to resume were chosen by the table {before.get('name')!r} (sha256 {before.get('sha256')}), "
             f"but the one in use is {now['name']!r} (sha256 {now['sha256']}). Set STEADYRNN_CALIBRATION to the run's table, or "
             "start a new run."
         )

@@ -1,0 +1,212 @@
+"""``steadyrnn bench --calibrate``: how long each engine takes for a step on this GPU, written as a table for ``auto``."""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.calibration import slug
+from steadyrnn.engines.reference import ReferenceEngine
+from steadyrnn.engines.select import ENGINES
+from steadyrnn.engines.weights import RecurrentWeight, flattened, grouped
+from steadyrnn.errors import ArgumentError, DeviceError, EngineError
+from steadyrnn.linalg.operators import DiagonalLowRank
+from steadyrnn.train.machine import choose_device
+
+from .calibration_file import CalibrationFile
+from .output import Output
+
+__all__ = ["CASES", "Case", "calibrate", "chosen_cases", "measure"]
+
+STEPS, INPUTS = 128, 64
+_WARM, _FEWEST, _MOST, _SECONDS = 2, 3, 9, 0.1
+_OFF = 32
+"""How many times STYLE's allowance an engine may be off before it counts as wrong; cuDNN's tanh is by some thirty."""
+
+
+class Case(NamedTuple):
+    """What is measured in one row of the table."""
+
+    cell: str
+    dtype: str
+    n: int
+    B: int
+    rank: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name, for patterns and people."""
+        return f"{self.cell}/n{self.n}/B{self.B}/{self.dtype}" + ("" if self.rank is None else f"/rank{self.rank}")
+
+
+def _cases() -> Iterator[Case]:
+    rnn = ("rnn-relu", "rnn-tanh", "rnn-leaky_relu")
+    batches, dtypes = (1, 16, 128, 1024), ("float32", "bfloat16")
+    for cell, n, batch, dtype in product((*rnn, "gru-after", "lstm"), (32, 64, 128, 256, 512, 1024), batches, dtypes):
+        yield Case(cell, dtype, n, batch)
+    for cell, n, batch, dtype in product(rnn, (256, 512, 1024), batches, dtypes):
+        yield Case(cell, dtype, n, batch, 32)
+
+
+CASES = tuple(_cases())
+"""Every row of a table."""
+
+
+def chosen_cases(only: str | None, shard: str | None) -> list[Case]:
+    """Return the rows to measure: those whose names have one of the patterns in them, and of these one of n parts.
+
+    Example:
+        >>> [case.label for case in chosen_cases("lstm/n512/*/bfloat16,rnn-tanh/n32/B1/float32", None)][:2]
+        ['rnn-tanh/n32/B1/float32', 'lstm/n512/B1/bfloat16']
+    """
+    patterns = ["*"] if only is None else [f"*{part.strip()}*" for part in only.split(",")]
+    found = [case for case in CASES if any(fnmatchcase(case.label, pattern) for pattern in patterns)]
+    if not found:
+        raise ArgumentError(f"`--only` must have part of a name such as {CASES[0].label}, but is {only!r}.")
+    number, _, total = ("1/1" if shard is None else shard).partition("/")
+    if not (number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
+        raise ArgumentError(f"`--shard` must be i/n with i from 1 to n, as 2/4, but is {shard!r}.")
+    dealt = random.Random(0).sample(range(len(found)), len(found))  # in order one part would get all large batches
+    return [found[place] for place in sorted(dealt[int(number) - 1 :: int(total)])]
+
+
+def calibrate(args: Any, output: Output, command: Sequence[str]) -> int:
+    """Measure and write; return the exit status: 1 where an engine failed or was wrong."""
+    if args.device == "cpu" or not torch.cuda.is_available():
+        raise DeviceError("`--calibrate` measures the engines of a GPU, but torch sees no CUDA device here (or was told cpu).")
+    device = choose_device(args.device)
+    cases = chosen_cases(args.only, args.shard)
+    name = torch.cuda.get_device_name(device)
+    path = Path(f"{slug(name)}.json" if args.out is None else args.out)
+    facts = {"device": name, "capability": list(torch.cuda.get_device_capability(device)), "steps": STEPS, "inputs": INPUTS}
+    file = CalibrationFile(path, facts, command)
+    faults = measure_all(cases, device, file, output, args.again)
+    output.text(f"{path}: {len(file.rows)} of {len(CASES)} rows. STEADYRNN_CALIBRATION={path} makes `auto` go by it.")
+    output.result({"table": path, "rows": len(file.rows), "of": len(CASES), "faults": faults})
+    return 1 if faults else 0
+
+
+def measure_all(
+    cases: Sequence[Case], device: torch.device, file: CalibrationFile, output: Output, again: bool
+) -> list[str]:  # fmt: skip
+    """Measure rows that are not there yet, write each; return what went wrong."""
+    faults: list[str] = []
+    for case in cases:
+        run = make(case, device)
+        engines = [engine for engine in ENGINES.values() if engine.refusal(run) is None]
+        if not again and file.has(case._asdict(), [engine.name for engine in engines]):
+            continue
+        row, wrong = measure(case, run, engines)
+        file.add(row)
+        faults += wrong
+        times = ", ".join(f"{name} {row['forward'][name]:.4g}/{time:.4g}" for name, time in row["training"].items())
+        output.note("; ".join([f"{case.label}: {times} us", *wrong]))
+    return faults
+
+
+def make(case: Case, device: torch.device, steps: int = STEPS) -> Recurrence:
+    """Return a recurrence of a case that neither grows nor dies out, from a fixed seed."""
+    cell, n = CELLS[case.cell], case.n
+    gates, generator = len(cell.gates), torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int, scale: float = 1.0) -> Tensor:
+        drawn = scale * torch.randn(*shape, generator=generator, device=device)
+        return drawn.to(getattr(torch, case.dtype)).requires_grad_()
+
+    weight: RecurrentWeight
+    if case.rank is None:
+        square = torch.randn(gates, n, n, generator=generator, device=device)
+        weight = torch.linalg.qr(square).Q.reshape(gates * n, n).to(getattr(torch, case.dtype)).requires_grad_()
+    else:
+        diagonal = torch.full((n,), 0.9, dtype=getattr(torch, case.dtype), device=device, requires_grad=True)
+        weight = DiagonalLowRank(diagonal, *(normal(n, case.rank, scale=(0.1 / n) ** 0.5) for _ in range(2)))
+    x = normal(steps, case.B, INPUTS).detach()
+    state = tuple(torch.zeros(case.B, n, dtype=x.dtype, device=device) for _ in range(cell.states))
+    biases = (normal(gates * n, scale=0.1), normal(gates * n, scale=0.1))
+    return Recurrence(cell, x, state, normal(gates * n, INPUTS, scale=INPUTS**-0.5), weight, *biases)
+
+
+def measure(case: Case, run: Recurrence, engines: Sequence[Engine]) -> tuple[dict[str, Any], list[str]]:
+    """Return a row of the table, and what went wrong; an engine that fails or is wrong has no figure."""
+    row: dict[str, Any] = {**case._asdict(), "forward": {}, "training": {}}
+    faults: list[str] = []
+    truth, allowed = _truth(run)
+    for engine in engines:
+        try:
+            error = _error(engine, run, truth)
+            if not error <= allowed:
+                raise EngineError(f"it is off by {error:.2g}, which is above {allowed:.2g}")
+            times = [_microseconds(call, run) for call in (_forward(engine, run), _training(engine, run))]
+        except Exception as error:  # of a compiler, a kernel, of memory: the others can still be measured
+            faults.append(f"{case.label}: {engine.name} has no figure, since {str(error).splitlines()[0]}")
+            continue
+        row["forward"][engine.name], row["training"][engine.name] = (float(f"{time:.4g}") for time in times)
+    return row, faults
+
+
+@torch.no_grad()
+def _truth(run: Recurrence) -> tuple[Tensor, float]:
+    """Return outputs by the reference in float64, and how far from them outputs in the run's dtype may be."""
+    bias_ih, bias_hh = (None if bias is None else bias.double() for bias in (run.bias_ih, run.bias_hh))
+    wide = run._replace(
+        input=run.input.double(), state=tuple(state.double() for state in run.state), weight_ih=run.weight_ih.double(),
+        weight_hh=grouped([part.double() for part in flattened(run.weight_hh)]), bias_ih=bias_ih, bias_hh=bias_hh,
+    )  # fmt: skip
+    truth = ReferenceEngine().run(wide)[0]
+    own = _error(ReferenceEngine(), run, truth)
+    return truth, _OFF * max(own, 8 * torch.finfo(run.input.dtype).eps)
+
+
+@torch.no_grad()
+def _error(engine: Engine, run: Recurrence, truth: Tensor) -> float:
+    return float((engine.run(run)[0].double() - truth).norm() / truth.norm())
+
+
+def _forward(engine: Engine, run: Recurrence) -> Callable[[], object]:
+    def call() -> object:
+        with torch.no_grad():
+            return engine.run(run)
+
+    return call
+
+
+def _training(engine: Engine, run: Recurrence) -> Callable[[], object]:
+    leaves = [tensor for tensor in run.tensors if tensor is not None and tensor.requires_grad]
+    cotangent = torch.ones(*run.input.shape[:2], run.state[0].shape[1], dtype=run.input.dtype, device=run.input.device)
+    return lambda: torch.autograd.grad(engine.run(run)[0], leaves, cotangent)
+
+
+def _microseconds(call: Callable[[], object], run: Recurrence) -> float:
+    """Return the median time of a step, over several calls after some to warm up."""
+    clock = _on_device if run.input.device.type == "cuda" else _on_cpu
+    for _ in range(_WARM):
+        clock(call)
+    times: list[float] = []
+    while len(times) < _FEWEST or (len(times) < _MOST and sum(times) < _SECONDS):
+        times.append(clock(call))
+    return 1e6 * statistics.median(times) / run.input.shape[0]
+
+
+def _on_device(call: Callable[[], object]) -> float:
+    """Return the seconds of a call by the device's own clock."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3
+
+
+def _on_cpu(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
