@@ -7,7 +7,7 @@ from torch import Tensor
 import steadyrnn as sr
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cuda import launch
+from steadyrnn.engines.cuda import windows as launch
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
 

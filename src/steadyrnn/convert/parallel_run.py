@@ -18,7 +18,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.awaited import LargestNorms, largest_norm
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cuda.launch import fused_costs
+from steadyrnn.engines.cuda.windows import fused_costs
 from steadyrnn.engines.ops import is_kept
 from steadyrnn.engines.parallel import WindowRun, fuses
 from steadyrnn.engines.rounding import Sizes, local_rounding

@@ -19,7 +19,7 @@ from steadyrnn.errors import ArgumentError
 
 from .awaited import Awaited, largest_norm
 from .base import Recurrence
-from .cuda.launch import FusedWindows, refusal
+from .cuda.windows import FusedWindows, refusal
 from .ops import is_kept
 from .select import ENGINES, Choice, select
 from .windows import Windows

@@ -1,115 +1,109 @@
-"""Windows of an Elman layer on a GPU: one product for all inputs, one launch for all steps, nothing copied in between."""
+"""The kernels of a dense recurrence, launched: layout, packed weight, arguments."""
 
-import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
-from steadyrnn.bounds.norms import above
-from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.errors import EngineError
 
-from ..base import Recurrence
-from ..weights import stacked
-from ..windows import Windows
-from .compile import Shape, is_there, kernel
+from ..call import Call
+from .compile import kernel
+from .kinds import NUMBERS
+from .pack import packed_columns, packed_rows
+from .plan import SHARED, THREADS, Layout, gather_layout, scatter_layout
 
-__all__ = ["WIDEST", "FusedWindows", "fused_costs", "refusal"]
-
-WIDEST = 128
-"""Units whose weight the registers of one multiprocessor hold in float32."""
-_KINDS: dict[type[Activation], int] = {Tanh: 0, Sigmoid: 1, ReLU: 2, LeakyReLU: 3, Absolute: 4, Identity: 5}
+__all__ = ["Rows", "fits", "gather", "scatter"]
 
 
-def refusal(recurrence: Recurrence) -> str | None:
-    """Return why the kernel cannot run a recurrence without gradients, as a clause that ends a sentence; None if it can.
+class Rows(NamedTuple):
+    """Which rows of a call run when."""
+
+    lengths: Tensor | None  # (B,) int32 on the device; None where all run at all times
+    backwards: bool
+
+    @classmethod
+    def of(cls, call: Call) -> "Rows":
+        """Return those of a call."""
+        if call.sizes is None:
+            return cls(None, call.reverse)
+        sizes, rows = torch.tensor(call.sizes, dtype=torch.int64), torch.arange(call.input.shape[1])
+        lengths = (sizes.unsqueeze(1) > rows).sum(0, dtype=torch.int32)
+        return cls(lengths.to(call.input.device, non_blocking=True), call.reverse)
+
+
+def processors(device: torch.device) -> int:
+    """Return how many multiprocessors a device has."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def fits(size: int, gates: int) -> bool:
+    """Say whether a weight of ``gates`` square matrices fits the chip, forward and for the adjoint.
 
     Example:
-        >>> from steadyrnn.cells.registry import CELLS
-        >>> zero = torch.zeros(1, 1)
-        >>> refusal(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero))
-        'its tensors are on cpu'
+        >>> fits(1024, 1), fits(1024, 4)
+        (True, False)
     """
-    x, cell = recurrence.input, recurrence.cell
-    if x.device.type != "cuda":
-        return f"its tensors are on {x.device.type}"
-    if not isinstance(cell, RNNStep) or type(cell.activation) not in _KINDS:
-        return f"there is no kernel for the cell {cell.key}"
-    if x.dtype != torch.float32:
-        return f"its dtype is {x.dtype}"
-    if recurrence.state[0].shape[-1] > WIDEST:
-        return f"{recurrence.state[0].shape[-1]} units are more than the {WIDEST} whose weight one multiprocessor holds"
-    if recurrence.batch_sizes is not None or recurrence.reverse:
-        return "its rows have several lengths, or time runs backwards"
-    return None if is_there() else "this torch cannot compile a kernel"
+    run = gather_layout(size, gates, 1, 132)
+    return run is not None and (gates == 1 or scatter_layout(size, gates, 1, 132) is not None)
 
 
-def fused_costs(device: torch.device, size: int) -> tuple[int, float, int]:
-    """Return how many rows run side by side, what a step of them costs, and what there is beside steps.
-
-    In units of one of cuDNN's steps with few rows (0.44 us on an H200, where these were measured).
-    """
-    lanes = torch.cuda.get_device_properties(device).multi_processor_count * Shape.rows_at_once()
-    return lanes, 7.3 * Shape.of(size, 0, False).width / 128, 1600
+def found(layout: Layout | None) -> Layout:
+    """Return a layout that :func:`fits` said there is."""
+    if layout is None:
+        raise EngineError("The weight does not fit a cluster of multiprocessors; use `engine='auto'`.")
+    return layout
 
 
-class FusedWindows:
-    """The windows of a recurrence, run in place: outputs go where they belong in the sequence.
-
-    Args:
-        recurrence: One that :func:`refusal` accepts; no gradient flows through it.
-        windows: Where they lie.
-        measure: Whether to note the largest state, that of warm-ups included.
-    """
-
-    @torch.no_grad()
-    def __init__(self, recurrence: Recurrence, windows: Windows, measure: bool) -> None:
-        self.windows, self.measure = windows, measure
-        x, cell = recurrence.input, recurrence.cell
-        self.weight = stacked(recurrence.weight_hh, x.dtype).contiguous()  # (H, H)
-        biases = [b for b in (recurrence.bias_ih, recurrence.bias_hh) if b is not None]
-        bias = biases[0] + biases[1] if len(biases) == 2 else biases[0] if biases else x.new_zeros(())
-        gates = torch.addmm(bias, x.reshape(-1, x.shape[2]), recurrence.weight_ih.T)
-        self.gates = gates.view(*x.shape[:2], -1)  # (T, B, H)
-        self.output = torch.empty_like(self.gates)
-        self.squares: list[Tensor] = []  # largest sum of squares of every row's states, of each run
-        activation = cell.activation if isinstance(cell, RNNStep) else Identity()
-        self.kind = _KINDS[type(activation)]
-        self.slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
-
-    def begin(self, cold: Tensor) -> tuple[Tensor, Tensor]:
-        """Run warm-ups and windows from ``cold`` (J * B, H); return states behind warm-ups and ends, likewise."""
-        return self._launch(cold, 0, self.windows.warmup)
-
-    def again(self, start: Tensor) -> Tensor:
-        """Run the windows, without warm-ups, from ``start`` (J * B, H); return their ends."""
-        return self._launch(start, self.windows.warmup, 0)[1]
-
-    @torch.no_grad()
-    def _launch(self, begin: Tensor, first: int, lead: int) -> tuple[Tensor, Tensor]:
-        begin = begin.contiguous()
-        led, end = torch.empty_like(begin) if lead else begin, torch.empty_like(begin)
-        most = begin.new_zeros(len(begin) if self.measure else 1)
-        (steps, batch, size), number = self.gates.shape, self.windows.number
-        shape = Shape.of(size, self.kind, self.measure)
-        kernel(shape, begin.device)(
-            (-(-len(begin) // shape.rows), 1, 1), (shape.threads, 1, 1),
-            (self.gates, self.weight, begin, self.output, led, end, most, float(self.slope), steps, batch, size, number, first,
-             lead, self.windows.chunk),
-        )  # fmt: skip
-        if self.measure:
-            self.squares.append(most.max())
-        return led, end
-
-    def largest(self) -> float:
-        """Return a number that is not below the 2-norm of any state so far, once it is there."""
-        return _root(float(torch.stack(self.squares).max()), self.gates.shape[2])
+def compiled(name: str, layout: Layout, device: torch.device, **more: int) -> Any:
+    """Return the kernel ``source/{name}.cu`` for a layout."""
+    defined = {
+        **layout.product._asdict(), "threads": THREADS, "blocks": layout.blocks, "units": layout.units,
+        "items": layout.items, "buffers": layout.buffers, **more,
+    }  # fmt: skip
+    return kernel(("head", "product", name), f"run_{name}", tuple(defined.items()), SHARED, device)
 
 
-def _root(square: float, size: int) -> float:
-    """Return a number not below the 2-norm of finite vectors whose computed sums of squares are at most ``square``."""
-    info = torch.finfo(torch.float32)
-    if math.isnan(square):
-        return square
-    norm = math.sqrt(min(square, info.max**2 * size))  # a square may overflow where the number does not
-    return above(norm * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny))
+def start(run: Any, layout: Layout, batch: int, arguments: list[Any]) -> None:
+    """Launch a kernel over all rows."""
+    grid = -(-batch // layout.height) * layout.blocks
+    run((grid, 1, 1), (THREADS, 1, 1), arguments, layout.shared)
+
+
+def gather(
+    weight: Tensor, gates: Tensor, output: Tensor, begin: list[Tensor], end: list[Tensor], rows: Rows, *, extra: Tensor | None,
+    bias: Tensor | None = None, slope: float = 0.0, back: bool = False, given: bool = True, cell: int, kind: int, keep: bool,
+) -> None:  # fmt: skip
+    """Run a cell over time, or the adjoint of an Elman cell; arguments as in ``source/gather.cu``."""
+    steps, batch, size = output.shape
+    number = weight.shape[0] // size
+    layout = found(gather_layout(size, number, batch, processors(weight.device)))
+    run = compiled(
+        "gather", layout, weight.device, gates=number, number=NUMBERS[output.dtype], kind=kind, cell=cell, back=back, keep=keep
+    )
+    packed = packed_rows(weight.T if back else weight, number, layout)
+    nothing = output
+    lengths = nothing if rows.lengths is None else rows.lengths
+    start(run, layout, batch, [
+        gates, packed, nothing if bias is None else bias, begin[0], begin[-1], output, nothing if extra is None else extra,
+        end[0], end[-1], lengths, float(slope), steps, batch, size, layout.height, int(rows.lengths is not None),
+        int(rows.backwards), int(given),
+    ])  # fmt: skip
+
+
+def scatter(
+    weight: Tensor, gates: Tensor, extra: Tensor, states: Tensor, before: Tensor, grad: Tensor | None, begin: list[Tensor],
+    adjoint: Tensor, inner: Tensor | None, end: list[Tensor], rows: Rows, *, cell: int,
+) -> None:  # fmt: skip
+    """Run the adjoint of a gated cell; arguments as in ``source/scatter.cu``."""
+    steps, batch, size = states.shape
+    number = weight.shape[0] // size
+    layout = found(scatter_layout(size, number, batch, processors(weight.device)))
+    run = compiled("scatter", layout, weight.device, gates=number, number=NUMBERS[states.dtype], kind=0, cell=cell)
+    packed = packed_columns(weight, number, layout)
+    lengths = states if rows.lengths is None else rows.lengths
+    start(run, layout, batch, [
+        gates, extra, packed, states, before, states if grad is None else grad, begin[0], begin[-1], adjoint,
+        states if inner is None else inner, end[0], end[-1], lengths, steps, batch, size, layout.height,
+        int(rows.lengths is not None), int(rows.backwards), int(grad is not None),
+    ])  # fmt: skip

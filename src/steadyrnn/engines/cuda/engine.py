@@ -1,0 +1,92 @@
+"""The engine that runs a recurrence in our own CUDA kernels."""
+
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.gru import GRUStep
+from steadyrnn.cells.lstm import LSTMStep
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import without_autocast
+
+from ..base import Engine, Recurrence
+from ..call import Call, Forward, Gradients, Kernel
+from ..ops import register, run_op
+from ..weights import stacked
+from .compile import is_there
+from .families import family_of
+from .kinds import KINDS, NUMBERS
+from .launch import fits
+
+__all__ = ["CUDAEngine"]
+
+_CAPABLE = (9, 0)
+"""The compute capability from which blocks can send each other messages."""
+
+
+class CUDAKernel(Kernel):
+    """Runs calls on a GPU."""
+
+    def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
+        """Run the loop."""
+        with torch.cuda.device(call.input.device), without_autocast(call.input.device):
+            return family_of(call, cell).forward(keep)
+
+    def backward(
+        self, call: Call, cell: Cell, recompute: bool, done: Forward, grad_output: Tensor | None,
+        grad_state: list[Tensor | None], needs_input: bool,
+    ) -> Gradients:  # fmt: skip
+        """Run the adjoint."""
+        with torch.cuda.device(call.input.device), without_autocast(call.input.device):
+            return family_of(call, cell).backward(done, grad_output, grad_state, needs_input)
+
+    def stash_like(self, call: Call, cell: Cell, recompute: bool) -> Tensor:
+        """Return a tensor shaped as the stash."""
+        return family_of(call._replace(sizes=None), cell).stash_like()
+
+
+OP = register("cuda", "cuda", CUDAKernel())
+
+
+def takes(cell: Cell) -> bool:
+    """Say whether there is a kernel for a cell.
+
+    Example:
+        >>> takes(LSTMStep()), takes(GRUStep(reset_after=False))
+        (True, False)
+    """
+    if isinstance(cell, RNNStep):
+        return type(cell.activation) in KINDS
+    return isinstance(cell, LSTMStep) or (isinstance(cell, GRUStep) and cell.reset_after)
+
+
+class CUDAEngine(Engine):
+    """Elman, GRU (reset after) and LSTM in one launch over all of time; the weight stays on the chip.
+
+    A cluster of up to 16 multiprocessors shares the weight, in registers and shared memory, and runs a tile of rows; states
+    go from one to the other without leaving the chip. float32 products are float32 throughout.
+    """
+
+    name = "cuda"
+
+    def refusal(self, recurrence: Recurrence) -> str | None:
+        """Return why not: another device, a cell or dtype without a kernel, a weight too large, nothing to run."""
+        x, cell, size = recurrence.input, recurrence.cell, recurrence.state[0].shape[-1]
+        if x.device.type != "cuda":
+            return f"its tensors are on {x.device.type}"
+        if not is_there() or torch.cuda.get_device_capability(x.device) < _CAPABLE:
+            return "its kernels need an NVIDIA GPU of compute capability 9.0 and a torch that can compile them"
+        if not takes(cell):
+            return f"there is no kernel for the cell {cell.key}"
+        if x.dtype not in NUMBERS:
+            return f"its dtype is {x.dtype}"
+        if recurrence.recompute:
+            return "its kernels keep every state, and recompute was asked for"
+        if x.shape[0] == 0 or x.shape[1] == 0:
+            return "there is nothing to run"
+        fit = fits(size, len(cell.gates))
+        return None if fit else f"a weight of {len(cell.gates)} x {size} x {size} does not fit a cluster of multiprocessors"
+
+    def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
+        return run_op(OP, recurrence, [stacked(recurrence.weight_hh, recurrence.input.dtype).contiguous()])

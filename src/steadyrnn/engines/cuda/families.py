@@ -1,0 +1,168 @@
+"""The cells' loops on a GPU: the products outside of time in torch, the loop in one launch."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import Absolute, Activation, LeakyReLU
+from steadyrnn.cells.base import Cell
+from steadyrnn.cells.gru import GRUStep
+from steadyrnn.cells.rnn import RNNStep
+
+from ..call import Call, Forward, Gradients
+from ..cpu.base import Family, folded_bias
+from ..cpu.products import Dense, flat
+from .kinds import KINDS
+from .launch import Rows, gather, scatter
+
+__all__ = ["family_of"]
+
+
+class GPUFamily(Family):
+    """What the loops on a GPU share."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self.rows = Rows.of(call)
+        self.weight = call.recurrent[0]
+        self.starts = [s.contiguous() for s in call.state]
+
+    def memory(self, width: int) -> Tensor:
+        """Return memory (T, B, ``width``), zero where rows do not run."""
+        shape = (self.steps, self.batch, width)
+        return self.call.input.new_empty(shape) if self.rows.lengths is None else self.call.input.new_zeros(shape)
+
+    def first(self, adjoint: Tensor) -> Tensor:
+        """Return ``adjoint`` (T, B, N) at each row's first step, zero for a row of length 0; shape (B, N)."""
+        if not self.call.reverse or self.rows.lengths is None:
+            return adjoint[self.call.times[0]]
+        last = (self.rows.lengths.long() - 1).clamp_min(0)  # at time 0 the adjoint of a row of length 0 is 0
+        return adjoint.gather(0, last.view(1, -1, 1).expand(1, -1, adjoint.shape[2]))[0]
+
+    def given(self, grad: Tensor | None) -> Tensor | None:
+        """Return a gradient as kernels read it."""
+        return None if grad is None else grad.contiguous()
+
+    def incoming(self, grads: list[Tensor | None]) -> list[Tensor]:
+        """Return the gradients of the final states."""
+        return [torch.zeros_like(s) if g is None else g.contiguous() for g, s in zip(grads, self.starts, strict=True)]
+
+    @abstractmethod
+    def stash_size(self) -> int:
+        """Return how many numbers a stash holds."""
+
+    def stash_like(self) -> Tensor:
+        """Return the shape of the stash."""
+        return self.call.input.new_empty(self.stash_size())
+
+
+class RNNLoop(GPUFamily):
+    """The Elman loop; where the output does not tell the derivative, pre-activations are the stash."""
+
+    def __init__(self, call: Call, activation: Activation) -> None:
+        super().__init__(call)
+        self.kind, self.keeps = KINDS[type(activation)], isinstance(activation, Absolute)
+        self.slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
+
+    def stash_size(self) -> int:
+        """Return how many pre-activations are kept."""
+        return self.steps * self.batch * self.hidden if self.keeps else 0
+
+    def forward(self, keep: bool) -> Forward:
+        """Run the loop."""
+        gates = self.project(folded_bias(self.call), self.call.input.new_empty(self.steps, self.batch, self.hidden))
+        output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
+        stash = self.stash_like() if keep else gates.new_empty(0)
+        gather(
+            self.weight, gates, output, self.starts, [h_n], self.rows, extra=stash, slope=self.slope, cell=0, kind=self.kind,
+            keep=keep,
+        )  # fmt: skip
+        return Forward(output, [h_n], stash)
+
+    def backward(
+        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
+    ) -> Gradients:
+        """Run the adjoint."""
+        adjoint, d_h = self.memory(self.hidden), torch.empty_like(self.starts[0])
+        grad, saved = self.given(grad_output), done.stash if self.keeps else done.output
+        gather(
+            self.weight, adjoint if grad is None else grad, adjoint, self.incoming(grad_state), [d_h], self.rows, extra=saved,
+            slope=self.slope, cell=0, kind=self.kind, keep=False, back=True, given=grad is not None,
+        )  # fmt: skip
+        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
+        grad_b_hh = None if self.call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
+        grad_hh = Dense(self.weight).gradient(self.history(adjoint, done.output, self.starts[0]))
+        return Gradients(grad_x, [d_h], grad_w, grad_hh, grad_b, grad_b_hh, None)
+
+
+class GatedLoop(GPUFamily):
+    """The loops of GRU (reset after) and LSTM; the stash holds gates, and c or the candidate's product."""
+
+    def __init__(self, call: Call, cell: int) -> None:
+        super().__init__(call)
+        self.cell, self.gates = cell, self.weight.shape[0] // self.hidden
+
+    def stash_size(self) -> int:
+        """Return how many numbers gates and what comes beside them are."""
+        return self.steps * self.batch * self.hidden * (self.gates + 1)
+
+    def parts(self, stash: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gates (T, B, G * H) and what comes beside them (T, B, H)."""
+        cut = self.steps * self.batch * self.hidden * self.gates
+        return stash[:cut].view(self.steps, self.batch, -1), stash[cut:].view(self.steps, self.batch, self.hidden)
+
+    def biases(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the bias of the input part and, of a GRU, the one inside the reset gate."""
+        call, wide = self.call, 2 * self.hidden
+        if self.cell == 2:
+            return folded_bias(call), None
+        inside = self.starts[0].new_zeros(self.hidden) if call.bias_hh is None else call.bias_hh[wide:].contiguous()
+        if call.bias_hh is None:
+            return call.bias_ih, inside
+        folded = torch.zeros_like(call.bias_hh) if call.bias_ih is None else call.bias_ih.clone()
+        folded[:wide] += call.bias_hh[:wide]
+        return folded, inside
+
+    def forward(self, keep: bool) -> Forward:
+        """Run the loop."""
+        outer, inside = self.biases()
+        stash = self.stash_like() if keep else None
+        width = self.gates * self.hidden
+        gates, extra = (self.call.input.new_empty(self.steps, self.batch, width), None) if stash is None else self.parts(stash)
+        self.project(outer, gates)
+        output, ends = self.memory(self.hidden), [torch.empty_like(s) for s in self.starts]
+        gather(
+            self.weight, gates, output, self.starts, ends, self.rows, extra=extra, bias=inside, cell=self.cell, kind=0,
+            keep=keep,
+        )  # fmt: skip
+        return Forward(output, ends, self.call.input.new_empty(0) if stash is None else stash)
+
+    def backward(
+        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
+    ) -> Gradients:
+        """Run the adjoint."""
+        gates, extra = self.parts(done.stash)
+        adjoint, ends = self.memory(self.gates * self.hidden), [torch.empty_like(s) for s in self.starts]
+        inner = self.memory(self.hidden) if self.cell == 1 else None
+        scatter(
+            self.weight, gates, extra, done.output, self.starts[-1], self.given(grad_output), self.incoming(grad_state),
+            adjoint, inner, ends, self.rows, cell=self.cell,
+        )  # fmt: skip
+        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
+        grad_hh, grad_b_hh = self.recurrent_gradients(adjoint, inner, done.output)
+        return Gradients(grad_x, ends, grad_w, grad_hh, grad_b, grad_b_hh, None)
+
+    def recurrent_gradients(self, adjoint: Tensor, inner: Tensor | None, output: Tensor) -> tuple[list[Tensor], Tensor | None]:
+        """Return the gradients of the recurrent weight and its bias."""
+        parts = [adjoint] if inner is None else [adjoint[..., : 2 * self.hidden], inner]
+        weights = [Dense(self.weight).gradient(self.history(part, output, self.starts[0]))[0] for part in parts]
+        bias = None if self.call.bias_hh is None else torch.cat([part.sum((0, 1)) for part in parts])
+        return [weights[0] if inner is None else torch.cat(weights)], bias
+
+
+def family_of(call: Call, cell: Cell) -> Family:
+    """Return the loop for ``call``, whose cell the engine did not refuse."""
+    if isinstance(cell, RNNStep):
+        return RNNLoop(call, cell.activation)
+    return GatedLoop(call, 1 if isinstance(cell, GRUStep) else 2)

@@ -1,0 +1,126 @@
+// What every kernel of a recurrence over time uses: numbers in and out, activations, and messages between the blocks of a
+// cluster. A cluster runs a tile of rows; each of its blocks owns UNITS units of every gate.
+//
+// Defined by the caller, everywhere: BLOCKS (of a cluster), UNITS (of a block), GATES, THREADS, ITEMS (entries of the state
+// that a thread finishes), NUMBER (0 float, 1 bfloat16, 2 half: what tensors hold), KIND (of activation).
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#if NUMBER == 0
+typedef float Number;
+__device__ __forceinline__ float load(const Number* p, i64 i) { return p[i]; }
+__device__ __forceinline__ void store(Number* p, i64 i, float v) { p[i] = v; }
+#elif NUMBER == 1
+typedef u16 Number;
+__device__ __forceinline__ float load(const Number* p, i64 i) { return __uint_as_float((u32)p[i] << 16); }
+__device__ __forceinline__ void store(Number* p, i64 i, float v) {
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(p[i]) : "f"(v));
+}
+#else
+typedef u16 Number;
+__device__ __forceinline__ float load(const Number* p, i64 i) {
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(p[i]));
+    return v;
+}
+__device__ __forceinline__ void store(Number* p, i64 i, float v) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(p[i]) : "f"(v)); }
+#endif
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+__device__ __forceinline__ float activate(float x, float slope) {
+#if KIND == 0
+    return tanhf(x);
+#elif KIND == 1
+    return sigmoid(x);
+#elif KIND == 2
+    return x < 0.0f ? 0.0f : x;  // NaN stays
+#elif KIND == 3
+    return x < 0.0f ? slope * x : x;
+#elif KIND == 4
+    return fabsf(x);
+#else
+    return x;
+#endif
+}
+
+// The derivative, from the output where it tells, else from the input.
+__device__ __forceinline__ float slope_at(float y, float slope) {
+#if KIND == 0
+    return 1.0f - y * y;
+#elif KIND == 1
+    return y * (1.0f - y);
+#elif KIND == 2
+    return y > 0.0f ? 1.0f : y <= 0.0f ? 0.0f : y;  // NaN stays
+#elif KIND == 3
+    return y > 0.0f ? 1.0f : y <= 0.0f ? slope : y;
+#elif KIND == 4
+    return y < 0.0f ? -1.0f : y >= 0.0f ? 1.0f : y;
+#else
+    return 1.0f;
+#endif
+}
+
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ u32 block_rank() {
+    u32 rank = 0;
+#if BLOCKS > 1
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+
+__device__ __forceinline__ void cluster_arrive() {
+#if BLOCKS > 1
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if BLOCKS > 1
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Messages: every block sends `bytes` from its own shared memory to the same place in each other block's; a block may read
+// them after `await`. One thread announces what it expects, BLOCKS threads send.
+__device__ __forceinline__ void open_mailbox(u64* box) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(box)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ u32 at_peer(u32 here, u32 peer) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(peer));
+    return there;
+}
+
+__device__ __forceinline__ void expect(u64* box, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(box)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void send(u64* box, void* to, const void* from, u32 bytes, u32 peer) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            at_peer(address(to), peer)),
+        "r"(address(from)), "r"(bytes), "r"(at_peer(address(box), peer))
+        : "memory");
+}
+
+__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void await(u64* box, u32 parity) {
+    u32 done = 0;
+    for (u32 tries = 0; !done; ++tries) {
+        asm volatile(
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done)
+            : "r"(address(box)), "r"(parity)
+            : "memory");
+        if (tries > (1u << 22)) __trap();  // an error, not a hang
+    }
+}

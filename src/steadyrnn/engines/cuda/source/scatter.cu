@@ -1,0 +1,176 @@
+// The adjoint of a gated recurrence. A block finds the adjoints of its own units' gates, multiplies them with its own rows of
+// the weight, and sends each other block the part of the state's adjoint that belongs there: G times fewer numbers than the
+// gates' adjoints would be.
+//
+// Beside head.cu's and product.cu's: CELL (1 GRU, 2 LSTM).
+
+#define WIDE (BLOCKS * UNITS)
+#define OWN (GATES * UNITS)
+#define SENT ((RESULTS + UNITS - 1) / UNITS * UNITS)  // results, and those that pad them
+
+extern "C" __global__ void
+#if BLOCKS > 1
+    __cluster_dims__(BLOCKS, 1, 1)
+#endif
+        __launch_bounds__(THREADS, 1) run_scatter(
+            const Number* __restrict__ gates,   // (T, B, G * H): what the run kept
+            const Number* __restrict__ extra,   // (T, B, H): LSTM its c, GRU the candidate's product
+            const float* __restrict__ packed,   // (BLOCKS, ...): the weight, as product.cu reads it
+            const Number* __restrict__ states,  // (T, B, H): GRU, the outputs
+            const Number* __restrict__ start,   // (B, H): the state before, LSTM its c
+            const Number* __restrict__ grad,    // (T, B, H): gradient of the output, where `given`
+            const Number* __restrict__ begin,   // (B, H): gradient of the final state
+            const Number* __restrict__ begin_c, // (B, H): LSTM
+            Number* __restrict__ adjoint,       // (T, B, G * H): of the gates' sums
+            Number* __restrict__ inner,         // (T, B, H): GRU, of the candidate's product
+            Number* __restrict__ end,           // (B, H)
+            Number* __restrict__ end_c,         // (B, H)
+            const int* __restrict__ lengths,    // (B,), where `ragged`
+            int steps, int batch, int size, int height, int ragged, int backwards, int given) {
+    extern __shared__ __align__(128) float memory[];
+    __shared__ __align__(8) u64 box;
+    const int rank = block_rank();
+    const i64 first = (i64)(blockIdx.x / BLOCKS) * height;
+    const int rows = (int)(batch - first < height ? batch - first : height);
+    const int slab = rows * UNITS;
+    float* inbox = memory;                                        // (BLOCKS, rows, UNITS): parts of the state's adjoint
+    float* outbox = inbox + (BLOCKS > 1 ? WIDE * height : 0);     // likewise, for the others
+    float* own = outbox + SENT * height;                          // (rows, OWN): adjoints of the own gates
+    float* later = own + OWN * height;
+    const int last = ragged ? lengths[first] : steps;
+
+    const Place at(OWN, 0, OWN);
+    const Matrix matrix(packed + (i64)rank * (WARPS_O * WARPS_K * EACH * DEPTH * 32 + TILES * TILE_FLOATS), later, at);
+    if (threadIdx.x == 0) open_mailbox(&box);
+
+    const bool downwards = !backwards;
+    const int begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
+    const i64 stride = (i64)batch * size;
+    // LSTM: i f g o, c, c before, gradient. GRU: r z n, candidate's product, h before, gradient.
+    constexpr int SAVED = GATES + 3;
+    float d_h[ITEMS], now[ITEMS][SAVED];
+    bool before[ITEMS];
+#if CELL == 2
+    float d_c[ITEMS];
+#else
+    float direct[ITEMS];
+#endif
+
+    const auto fetch = [&](float (&to)[SAVED], int item, i64 time, bool live) {
+        const int unit = rank * UNITS + item % UNITS;
+        const i64 row = first + item / UNITS;
+        live = live && item < slab && unit < size && (!ragged || time < lengths[row]);
+        const i64 place = time * stride + row * size + unit, gate = (time * stride + row * size) * GATES + unit;
+#pragma unroll
+        for (int g = 0; g < GATES; ++g) to[g] = live ? load(gates, gate + g * size) : 0.0f;
+        to[GATES] = live ? load(extra, place) : 0.0f;
+        const i64 earlier = time + way;  // of the run's own order
+        const bool from = earlier >= 0 && earlier < (ragged && live ? lengths[row] : steps);
+        const Number* of = CELL == 2 ? extra : states;
+        to[GATES + 1] = !live ? 0.0f : from ? load(of, place + way * stride) : load(start, row * size + unit);
+        to[GATES + 2] = live && given ? load(grad, place) : 0.0f;
+    };
+
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
+        const bool live = item < slab && unit < size;
+        const i64 place = (first + item / UNITS) * size + unit;
+        d_h[i] = live ? load(begin, place) : 0.0f;
+        before[i] = false;
+#if CELL == 2
+        d_c[i] = live ? load(begin_c, place) : 0.0f;
+#else
+        direct[i] = 0.0f;
+#endif
+        fetch(now[i], item, begins, last > 0);
+    }
+    __syncthreads();
+    cluster_arrive();
+    cluster_wait();
+
+    const auto by_owner = [&](int o) { return o / UNITS * slab + o % UNITS; };
+    for (int step = 0; step <= last; ++step) {
+        const i64 time = begins + (i64)way * step;
+        float ahead[ITEMS][SAVED];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) fetch(ahead[i], threadIdx.x + i * THREADS, time + way, step + 1 < last);
+
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            const int item = threadIdx.x + i * THREADS, of = item % UNITS, unit = rank * UNITS + of;
+            if (item >= slab) continue;
+            const i64 row = first + item / UNITS;
+            const bool runs = step < last && unit < size && (!ragged || time < lengths[row]);
+            if (before[i]) {
+                float sum = inbox[item];
+#pragma unroll
+                for (int p = 1; p < BLOCKS; ++p) sum += inbox[p * slab + item];
+#if CELL == 2
+                d_h[i] = sum;
+#else
+                d_h[i] = sum + direct[i];
+#endif
+            }
+            before[i] = runs;
+            float d[GATES];
+#pragma unroll
+            for (int g = 0; g < GATES; ++g) d[g] = 0.0f;
+            if (runs) {
+                const float total = d_h[i] + now[i][GATES + 2];
+                const i64 gate = (time * stride + row * size) * GATES + unit;
+#if CELL == 2
+                const float in = now[i][0], f = now[i][1], g = now[i][2], o = now[i][3], c = tanhf(now[i][4]);
+                d_c[i] += total * o * (1.0f - c * c);
+                d[0] = d_c[i] * g * in * (1.0f - in);
+                d[1] = d_c[i] * now[i][5] * f * (1.0f - f);
+                d[2] = d_c[i] * in * (1.0f - g * g);
+                d[3] = total * c * o * (1.0f - o);
+                d_c[i] *= f;
+#pragma unroll
+                for (int k = 0; k < GATES; ++k) store(adjoint, gate + k * size, d[k]);
+#else
+                const float r = now[i][0], z = now[i][1], n = now[i][2];
+                const float d_n = total * (1.0f - z) * (1.0f - n * n);
+                d[0] = d_n * now[i][3] * r * (1.0f - r);
+                d[1] = total * (now[i][4] - n) * z * (1.0f - z);
+                d[2] = d_n * r;
+                direct[i] = total * z;
+                store(adjoint, gate, d[0]), store(adjoint, gate + size, d[1]), store(adjoint, gate + 2 * size, d_n);
+                store(inner, time * stride + row * size + unit, d[2]);
+#endif
+            }
+#pragma unroll
+            for (int g = 0; g < GATES; ++g) own[item / UNITS * OWN + g * UNITS + of] = d[g];
+#pragma unroll
+            for (int k = 0; k < SAVED; ++k) now[i][k] = ahead[i][k];
+        }
+        if (step == last) break;
+        __syncthreads();
+        cluster_arrive();  // what came is read, and so, everywhere, is what was sent
+        cluster_wait();
+        matrix.times(own, OWN, rows, outbox, UNITS, at, by_owner);
+#if BLOCKS > 1
+        publish();
+        __syncthreads();
+        if (threadIdx.x == 0) expect(&box, BLOCKS * slab * 4);
+        if (threadIdx.x < BLOCKS) send(&box, inbox + rank * slab, outbox + threadIdx.x * slab, slab * 4, threadIdx.x);
+        await(&box, step & 1);
+#else
+        __syncthreads();
+#endif
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
+        const i64 place = (first + item / UNITS) * size + unit;
+        if (item < slab && unit < size) {
+            store(end, place, d_h[i]);
+#if CELL == 2
+            store(end_c, place, d_c[i]);
+#endif
+        }
+    }
+    cluster_arrive();
+    cluster_wait();
+}
