@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation, from the package itself, into docs/pictures.
+"""Draw the pictures of the documentation, from the package itself and from results of benchmarks, into docs/pictures.
 
 Run it after a change to what they show, and look at the result before it goes in:
 
@@ -8,8 +8,10 @@ Everything is seeded, float64 and on the CPU, and the files carry no date: the s
 same processor give the same bytes. Needs matplotlib (the extra ``report``); takes less than a minute.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import torch
@@ -26,6 +28,10 @@ LAGS = range(1, 62, 3)
 BOUND = 1.0
 """Largest norm of an input, and what the certificates are told."""
 MEASURED, PROVEN, SPECTRAL = "C0", "C2", "C1"
+GPU = Path(__file__).parents[1] / "benchmarks" / "results" / "gpu.json"
+PANELS = (("rnn-relu", "float32"), ("rnn-relu", "bfloat16"), ("lstm", "float32"))
+BATCH = 128
+"""Of the rows of the benchmark on a GPU that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,10 @@ def main() -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "steadyrnn", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
     FOLDER.mkdir(exist_ok=True)
     save(certificates(), "certificates.svg")
+    if GPU.is_file():
+        save(speeds(json.loads(GPU.read_text())), "gpu.svg")
+    else:
+        print(f"{GPU.name} is not there: the picture of speeds on a GPU stays as it is")
 
 
 def save(figure: Figure, name: str) -> None:
@@ -76,6 +86,28 @@ def draw(axes: Axes, measured: Tensor, spectral: list[float], best: list[float])
     axes.plot(LAGS, best, color=PROVEN, label="proven, best tier")
     axes.plot(LAGS, measured.tolist(), color=MEASURED, label="measured, largest")
     axes.fill_between(LAGS, best, 1e-17, color=PROVEN, alpha=0.1)
+
+
+def speeds(results: dict[str, Any]) -> Figure:
+    """Draw the time of a training step on a GPU over the width: torch's, ours, and what no engine can go below."""
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    grid = figure.subplots(1, len(PANELS), sharey=True)
+    for axes, (kind, dtype) in zip(grid, PANELS, strict=True):
+        rows = [row for row in results["rows"] if (row["kind"], row["dtype"], row["B"]) == (kind, dtype, BATCH)]
+        rows = sorted((row for row in rows if not row["factored"]), key=lambda row: row["n"])
+        for label, color, style, times in (
+            ("torch.nn (cuDNN)", SPECTRAL, "--", [row["times"].get("torch") for row in rows]),
+            ("ours", MEASURED, "-", [row["times"].get("ours") for row in rows]),
+            ("floor", PROVEN, ":", [row["floor"] for row in rows]),
+        ):
+            points = [(row["n"], time["training"]) for row, time in zip(rows, times, strict=True) if time]
+            axes.plot(*zip(*points, strict=True) if points else ([], []), color=color, linestyle=style, marker=".", label=label)
+        axes.set(xscale="log", yscale="log", title=f"{kind}, {dtype}", xlabel="n")
+        axes.minorticks_off()
+        axes.set_xticks([row["n"] for row in rows], [str(row["n"]) for row in rows])
+    grid[0].set_ylabel(f"us a step, B = {BATCH}, with gradients")
+    grid[0].legend()
+    return figure
 
 
 def gradient_bounds(certificate: Certificate) -> tuple[list[float], list[float]]:
