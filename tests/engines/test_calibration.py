@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +11,25 @@ import torch
 
 from steadyrnn.engines import calibration, calibration_table
 from steadyrnn.engines.calibration import GPU, fastest, nearest, table_in_use, table_record
-from steadyrnn.engines.calibration_table import VARIABLE, packaged_table, parse_table, read_table
+from steadyrnn.engines.calibration_table import VARIABLE, parse_table
 from steadyrnn.errors import DataError
-from tests.support.calibrations import H200, row, write_table
+from tests.support.calibrations import H200, forget, row, write_table
 
 
 @pytest.fixture(autouse=True)
-def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(calibration, "gpu_of", lambda index: GPU(*H200))
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The package's folder of tables, empty, and read afresh."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package's folder of tables, empty."""
     monkeypatch.setattr(calibration_table, "_FOLDER", tmp_path)
-    packaged_table.cache_clear()
-    yield tmp_path
-    packaged_table.cache_clear()
+    return tmp_path
 
 
 @pytest.fixture
@@ -35,7 +37,6 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Write the table that the environment variable names."""
 
     def write(*rows: dict[str, Any], **header: Any) -> Path:
-        read_table.cache_clear()
         path = write_table(tmp_path / "mine.json", *rows, **header)
         monkeypatch.setenv(VARIABLE, str(path))
         return path
@@ -162,7 +163,6 @@ def test_the_packages_own_tables_can_be_read() -> None:
 
 @pytest.mark.parametrize("name", ["missing.json", "", "~nobody-of-that-name/table.json"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    read_table.cache_clear()
     monkeypatch.setenv(VARIABLE, name if name.startswith("~") else str(tmp_path / name))
     with pytest.raises(DataError, match=rf"cannot be read: .*steadyrnn bench --calibrate.*{VARIABLE}"):
         ask()
@@ -200,7 +200,6 @@ def changed(**parts: Any) -> str:
     ],
 )
 def test_a_malformed_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
-    read_table.cache_clear()
     path = tmp_path / "table.json"
     path.write_bytes(text.encode("latin-1"))
     monkeypatch.setenv(VARIABLE, str(path))

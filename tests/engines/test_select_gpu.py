@@ -14,14 +14,21 @@ from steadyrnn.engines import calibration
 from steadyrnn.engines import select as room
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.calibration import GPU
-from steadyrnn.engines.calibration_table import VARIABLE, read_table
+from steadyrnn.engines.calibration_table import VARIABLE
 from steadyrnn.engines.select import Choice, select
 from steadyrnn.errors import EngineError
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.linalg.operators import DiagonalLowRank
-from tests.support.calibrations import H200, Fake, engines_in_place, row, write_table
+from tests.support.calibrations import H200, Fake, engines_in_place, forget, row, write_table
 
 REFUSES = "it is not its day"
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture
@@ -30,7 +37,6 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(calibration, "gpu_of", lambda index: GPU(*H200))
 
     def write(*rows: dict[str, Any], **header: Any) -> None:
-        read_table.cache_clear()
         monkeypatch.setenv(VARIABLE, str(write_table(tmp_path / "table.json", *rows, **header)))
 
     return write

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from steadyrnn.cells.base import State
 from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.calibration import remembered
+from steadyrnn.engines.calibration_table import packaged_table, read_table
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
 
-__all__ = ["H200", "Fake", "engines_in_place", "row", "write_table"]
+__all__ = ["H200", "Fake", "engines_in_place", "forget", "row", "write_table"]
 
 H200 = ("NVIDIA H200", (9, 0))
 
@@ -45,6 +47,12 @@ def engines_in_place(*engines: Engine) -> Iterator[None]:
     finally:
         ENGINES.clear()
         ENGINES.update(before)
+
+
+def forget() -> None:
+    """Have tables read afresh."""
+    for function in (read_table, packaged_table, remembered):
+        function.cache_clear()
 
 
 def row(

@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,17 +41,7 @@ class Fastest(NamedTuple):
     engine: str
     microseconds: dict[str, float]  # of a step, by engine
     row: Row  # the nearest that was measured
-    known: Measured
-
-    def __str__(self) -> str:
-        """Say it in a clause."""
-        row, known = self.row, self.known
-        where = known.device if known.device == known.gpu else f"{known.device} (this is {known.gpu})"
-        size = f"n = {row.size}, B = {row.batch}" + ("" if row.rank == row.size else f", rank {row.rank}")
-        kind = f"{known.dtype} {'with' if known.gradients else 'without'} gradients"
-        others = ", ".join(f"{name} {time:.1f}" for name, time in self.microseconds.items() if name != self.engine)
-        beside = f" ({others})" if others else ""
-        return f"fastest on {where} near {size}, {kind}: {self.microseconds[self.engine]:.1f} us a step{beside}"
+    reason: str
 
 
 @cache
@@ -169,7 +159,25 @@ def fastest(
         candidates: Engines that can run it, in the order that decides between equal times.
         rank: Of the recurrent weight, if it is given in factors.
     """
-    known = measured(index, cell, dtype, gradients)
+    if torch.compiler.is_compiling() or type(batch) is not int:  # a size that is a symbol has no place in a cache
+        return look_up(measured(index, cell, dtype, gradients), size, batch, rank, candidates)
+    named = os.environ.get(VARIABLE)
+    return remembered(named, index, cell, dtype, size, batch, gradients, tuple(candidates), rank)
+
+
+@lru_cache(1024)  # asked again on every call of a layer
+def remembered(
+    named: str | None, index: int, cell: str, dtype: str, size: int, batch: int, gradients: bool,
+    candidates: tuple[str, ...], rank: int | None,
+) -> Fastest | None:  # fmt: skip
+    """Return what :func:`fastest` does while the environment variable has the value ``named``."""
+    return look_up(measured(index, cell, dtype, gradients), size, batch, rank, candidates)
+
+
+def look_up(
+    known: Measured | None, size: int, batch: int, rank: int | None, candidates: Sequence[str]
+) -> Fastest | None:  # fmt: skip
+    """Return the fastest of ``candidates`` by the nearest row."""
     if known is None:
         return None
     row = nearest_row(known.rows, size, batch, rank)
@@ -178,4 +186,14 @@ def fastest(
     if not times:
         return None
     best = min(times, key=lambda name: times[name])  # the first of the least
-    return Fastest(best, times, row, known)
+    return Fastest(best, times, row, spoken(known, row, best, times))
+
+
+def spoken(known: Measured, row: Row, best: str, times: dict[str, float]) -> str:
+    """Return what a choice rests on, as a clause."""
+    where = known.device if known.device == known.gpu else f"{known.device} (this is {known.gpu})"
+    size = f"n = {row.size}, B = {row.batch}" + ("" if row.rank == row.size else f", rank {row.rank}")
+    kind = f"{known.dtype} {'with' if known.gradients else 'without'} gradients"
+    others = ", ".join(f"{name} {time:.1f}" for name, time in times.items() if name != best)
+    beside = f" ({others})" if others else ""
+    return f"fastest on {where} near {size}, {kind}: {times[best]:.1f} us a step{beside}"

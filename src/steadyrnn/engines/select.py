@@ -103,7 +103,7 @@ def among(able: list[str], refusals: list[str], recurrence: Recurrence) -> Choic
     # a figure for the reference, but not for all of the others, says nothing of these
     if found is None or (found.engine == "reference" and len(found.microseconds) < len(able)):
         return Choice(able[0], "; ".join([*refusals, "first in order, since nothing was measured for it"]))
-    return Choice(found.engine, f"{found}; {_LENGTHS}" if _LENGTHS in refusals else str(found))
+    return Choice(found.engine, f"{found.reason}; {_LENGTHS}" if _LENGTHS in refusals else found.reason)
 
 
 def timed(recurrence: Recurrence, able: Sequence[str]) -> Fastest | None:
