@@ -3,7 +3,7 @@
 Each adds up the gradient of its state first: what the last step's gates pull back, and what a unit handed to itself. For
 a row that rests that is all: it is handed on, and the gates' gradients are 0.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
 import triton
 import triton.language as tl
@@ -17,11 +17,7 @@ __all__ = ["gru_after_adjoint", "gru_before_adjoint", "lstm_adjoint", "modrelu_a
 @triton.jit
 def arrived(memory, at, mask, SETUP: tl.constexpr):
     """Return the output's own gradient, 0 where there is none."""
-    if memory.grad is None:
-        found = 0.0
-    else:
-        found = load_at(memory.grad, at, mask, SETUP)
-    return found
+    return 0.0 if memory.grad is None else load_at(memory.grad, at, mask, SETUP)
 
 
 @triton.jit
@@ -49,7 +45,7 @@ def hand_on(memory, tile, part, cols, inside, place, sizes, SETUP: tl.constexpr)
 
 
 @triton.jit
-def rnn_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
+def rnn_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     r"""Run :math:`a = \varphi'(\cdot) \circ (\bar h + W^\top a^+)`."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
@@ -57,13 +53,13 @@ def rnn_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
         at = at_time(place.time, place, sizes, cols, 0, 1)
         mask = place.on & (cols < sizes.gate)
         saved, own = load_at(memory.gates, at, mask, SETUP), arrived(memory, at, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, 0, 0, place, sizes, cols, SETUP)
+        total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         put(memory, PULL(total + own, saved, SETUP.slope), cols, 0, 0, 0, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, total), 0, cols, cols < sizes.gate, place, sizes, SETUP)
 
 
 @triton.jit
-def modrelu_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
+def modrelu_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     r"""Run the adjoint of modReLU's pairs: radial parts are kept where active, the rest is scaled.
 
     The radial parts, the gradient of theta, are added up in the second carried vector.
@@ -76,9 +72,9 @@ def modrelu_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexp
         re_at = at_time(place.time, place, sizes, cols, 0, 2)
         im_at = re_at + sizes.gate
         re, im = load_at(memory.gates, re_at, mask, SETUP), load_at(memory.gates, im_at, mask, SETUP)
-        re_total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, 0, 0, place, sizes, cols, SETUP)
+        re_total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         im_total = carried(memory, 0, sizes.gate + cols, place, sizes, SETUP)
-        im_total += recur(memory, 0, 1, place, sizes, cols, SETUP)
+        im_total += recur(memory, blocks, 0, 1, place, sizes, cols, SETUP)
         p, q = re_total + arrived(memory, re_at, mask, SETUP), im_total + arrived(memory, im_at, mask, SETUP)
         shift = load_at(memory.theta, cols, inside, SETUP)
         radius, x, y, zero = polar(re, im)
@@ -93,7 +89,7 @@ def modrelu_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexp
 
 
 @triton.jit
-def gru_after_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
+def gru_after_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     """Run the adjoint of the GRU with the reset gate behind the product; slots are that product, r, z, n."""
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
@@ -105,9 +101,9 @@ def gru_after_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.conste
         p, h = load_at(memory.extra, one, mask, SETUP), before(memory.output, memory.start, place, sizes, cols, SETUP)
         own = arrived(memory, one, mask, SETUP)
         total = carried(memory, 0, cols, place, sizes, SETUP)
-        total += recur(memory, 0, 0, place, sizes, cols, SETUP)
-        total += recur(memory, 1, 1, place, sizes, cols, SETUP)
-        total += recur(memory, 2, 2, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 2, 2, place, sizes, cols, SETUP)
         grad = total + own
         d_n = pull_tanh(grad * (1 - z), n, 0.0)
         put(memory, d_n * r, cols, 0, 2, 0, place, sizes, SETUP)
@@ -120,7 +116,7 @@ def gru_after_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.conste
 
 
 @triton.jit
-def gru_before_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
+def gru_before_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     """Run the adjoint of the GRU with the reset gate before the product: the candidate's has to come first."""
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
@@ -130,8 +126,8 @@ def gru_before_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.const
         n = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
         h, own = before(memory.output, memory.start, place, sizes, cols, SETUP), arrived(memory, one, mask, SETUP)
         total = carried(memory, 0, cols, place, sizes, SETUP)
-        total += recur(memory, 0, 0, place, sizes, cols, SETUP)
-        total += recur(memory, 1, 1, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         grad = total + own
         put(memory, pull_tanh(grad * (1 - z), n, 0.0), cols, 2, 2, 0, place, sizes, SETUP)
         put(memory, pull_sigmoid(grad * (h - n), z, 0.0), cols, 1, 1, 0, place, sizes, SETUP)
@@ -147,13 +143,13 @@ def gru_before_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.const
         h = before(memory.output, memory.start, place, sizes, cols, SETUP)
         units = place.rows * sizes.width + cols
         kept = load_at(memory.carry + vector(there, 1, SETUP.carried, sizes), units, cols < sizes.gate, SETUP)
-        pulled = product(gated, weight, sizes.width, sizes.span, place, cols, SETUP)
+        pulled = product(gated, weight, blocks[2], sizes.width, sizes.span, place, cols, SETUP.resident > 0, SETUP)
         put(memory, pull_sigmoid(pulled * h, r, 0.0), cols, 0, 0, 0, place, sizes, SETUP)
         hand_on(memory, kept + tl.where(place.on, pulled * r, 0.0), 0, cols, cols < sizes.gate, place, sizes, SETUP)
 
 
 @triton.jit
-def lstm_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
+def lstm_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     """Run the adjoint of the LSTM; the cell's gradient is the second carried vector."""
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
@@ -170,10 +166,10 @@ def lstm_adjoint(memory, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
         )
         own, cell = arrived(memory, one, mask, SETUP), carried(memory, 1, cols, place, sizes, SETUP)
         total = carried(memory, 0, cols, place, sizes, SETUP)
-        total += recur(memory, 0, 0, place, sizes, cols, SETUP)
-        total += recur(memory, 1, 1, place, sizes, cols, SETUP)
-        total += recur(memory, 2, 2, place, sizes, cols, SETUP)
-        total += recur(memory, 3, 3, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 2, 2, place, sizes, cols, SETUP)
+        total += recur(memory, blocks, 3, 3, place, sizes, cols, SETUP)
         grad = total + own
         d_c = cell + pull_tanh(grad * o, y, 0.0)
         put(memory, pull_sigmoid(d_c * g, i, 0.0), cols, 0, 0, 0, place, sizes, SETUP)

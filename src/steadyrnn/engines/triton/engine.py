@@ -46,7 +46,7 @@ class TritonEngine(Engine):
     name = "triton"
 
     def refusal(self, recurrence: Recurrence) -> str | None:
-        """Return why not: no Triton, another device, a cell or dtype without a kernel, or recomputation."""
+        """Return why not: no Triton, another device, a cell or dtype without a kernel."""
         x = recurrence.input
         if not _INSTALLED:
             return "triton is not installed"
@@ -54,9 +54,7 @@ class TritonEngine(Engine):
             return f"its tensors are on {x.device.type}"
         if form_of(recurrence.cell) is None:
             return f"there is no kernel for the cell {recurrence.cell.key}"
-        if x.dtype not in _DTYPES:
-            return f"its dtype is {x.dtype}"
-        return "the kernel keeps every state, and recompute was asked for" if recurrence.recompute else None
+        return None if x.dtype in _DTYPES else f"its dtype is {x.dtype}"
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""

@@ -15,9 +15,11 @@ from steadyrnn.errors import EngineError
 
 from ..call import Call, Forward, Gradients, Kernel
 from ..cpu.products import flat
+from ..cpu.segments import segments_like
 from .forms import Form, form_of
 from .gradients import bias_gradients, input_gradients, start_gradient, weight_gradients
 from .launch import Blocks, Loop, blocks_for
+from .segments import run_pieces, run_pieces_back
 
 __all__ = ["TritonKernel", "load_kernels"]
 
@@ -44,10 +46,11 @@ class TritonKernel(Kernel):
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the call."""
-        form = demanded(cell)
-        steps, batch = call.input.shape[:2]
+        form, (steps, batch) = demanded(cell), call.input.shape[:2]
+        if steps and batch and recompute:
+            return run_pieces(self, call, cell)
         stash = self.stash_like(call, cell, recompute) if keep else call.input.new_empty(0)
-        output = call.input.new_empty(steps, batch, call.state[0].shape[1])
+        output = memory_like(call, 1)
         if steps == 0 or batch == 0:
             return Forward(output, [s.clone() for s in call.state], stash)
         keeps = keep and form.kept > 0
@@ -71,6 +74,8 @@ class TritonKernel(Kernel):
         form = demanded(cell)
         if call.input.shape[0] == 0 or call.input.shape[1] == 0:
             return no_gradients(call, grad_state, needs_input)
+        if recompute:
+            return run_pieces_back(self, call, cell, done.stash, grad_output, grad_state, needs_input)
         with without_autocast(call.input.device), on_device(call.input):
             gates, extra = parts(call, form, done.stash) if form.kept else (done.output, None)
             loop = self.loop(call, form, back=True)
@@ -93,7 +98,9 @@ class TritonKernel(Kernel):
             return Gradients(grad_x, state, grad_ih, grad_hh, *bias_gradients(call, form, adjoint), theta)
 
     def stash_like(self, call: Call, cell: Cell, recompute: bool) -> Tensor:
-        """Return the shape of the stash: the gates, and the candidate's product or the cell."""
+        """Return the shape of the stash: the gates, and the candidate's product or the cell; or the pieces' first states."""
+        if recompute:
+            return segments_like(call)
         (steps, batch), hidden = call.input.shape[:2], call.state[0].shape[1]
         return call.input.new_empty(steps * batch * hidden * demanded(cell).kept)
 

@@ -1,5 +1,5 @@
 """The loop over time, for every cell and both directions: one program runs a tile of rows from start to end."""
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
 import triton
 import triton.language as tl
@@ -20,7 +20,7 @@ from .pointwise import (
     tanh,
 )
 from .steps import gru_after_step, gru_before_step, lstm_step, modrelu_step, rnn_step
-from .tiles import Memory, Place, Setup, Sizes
+from .tiles import Memory, Place, Setup, Sizes, stay
 
 __all__ = ["FUNCTIONS", "Memory", "Setup", "Sizes", "loop"]
 
@@ -63,19 +63,19 @@ def loop(memory, sizes, STEP: tl.constexpr, VALUE: tl.constexpr, SETUP: tl.const
     downwards: tl.constexpr = SETUP.reverse != back
     rows = tl.program_id(0).to(tl.int64) * SETUP.rows + tl.arange(0, SETUP.rows)[:, None]
     real = rows < sizes.batch
-    if SETUP.ragged:
-        lengths = tl.load(memory.lengths + rows, mask=real, other=0)
-    else:
-        lengths = tl.where(real, sizes.steps, 0)
+    lengths = tl.load(memory.lengths + rows, mask=real, other=0) if SETUP.ragged else tl.where(real, sizes.steps, 0)
+    blocks = (
+        stay(memory, sizes, 0, SETUP),
+        stay(memory, sizes, 1, SETUP),
+        stay(memory, sizes, 2, SETUP),
+        stay(memory, sizes, 3, SETUP),
+    )
     for step in range(sizes.steps):
-        if downwards:
-            time = sizes.steps - 1 - step
-        else:
-            time = step
+        time = sizes.steps - 1 - step if downwards else step
         if SETUP.reverse:
             earlier, first = time + 1, lengths == time + 1
         else:
             earlier, first = time - 1, (lengths > 0) & (time == 0)
         place = Place(rows, real, time < lengths, first, time, earlier, step % 2)
-        STEP(memory, place, sizes, VALUE, SETUP)
+        STEP(memory, blocks, place, sizes, VALUE, SETUP)
         tl.debug_barrier()

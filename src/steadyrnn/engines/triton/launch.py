@@ -12,6 +12,10 @@ from .forms import Form
 __all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded"]
 
 
+LANES = 132
+"""Programs that run side by side: multiprocessors of an H100 or H200."""
+
+
 class Blocks(NamedTuple):
     """How a call is cut up; powers of two."""
 
@@ -22,13 +26,28 @@ class Blocks(NamedTuple):
     stages: int = 2
     precision: str = "ieee"
     """Of products: ``"tf32x3"`` and ``"tf32"`` are for benchmarks."""
+    stay: bool = False
+    """Whether a weight of one block a gate stays in registers over all of time."""
     upcast: bool = False
     """Whether 16-bit operands are widened before products, as the interpreter needs it."""
 
 
 def blocks_for(call: Call) -> Blocks:
-    """Return the blocks for a call on a GPU."""
-    return Blocks(16, 64, 32) if call.input.element_size() >= 4 else Blocks(16, 64, 64)
+    """Return the blocks for a call on a GPU, chosen so that the compiler keeps everything in registers.
+
+    A tile has at least as many entries as its program has threads, so that no entry is read twice. Float32 products
+    run on the plain cores, where a tile may be as low as the batch allows: the lower, the more programs share the work.
+    16-bit and float64 products run on tensor cores, whose tiles are 16 rows high.
+    """
+    (_, batch, _), hidden, dtype = call.input.shape, call.state[0].shape[1], call.input.dtype
+    if dtype == torch.float64:
+        return Blocks(16, 32, 32)
+    units = 128 if hidden > 64 else 64 if hidden > 32 else 32
+    warps = 8 if units == 128 else 4
+    if dtype != torch.float32:
+        return Blocks(16, units, 128 if 64 < hidden <= 128 else 64, warps, 3, stay=True)
+    rows = 4 if batch <= 4 * LANES else 8 if batch <= 8 * LANES else 16
+    return Blocks(rows, units, 32, warps, 3)
 
 
 def inside(dtype: torch.dtype) -> torch.dtype:
@@ -93,6 +112,11 @@ class Loop:
             "middle": call.input.new_zeros(self.rows, rank),
         }
 
+    def resident(self) -> int:
+        """Return how many matrices stay in registers: all where each is one block of numbers for tensor cores, or none."""
+        one = (self.width, self.span) == (self.blocks.depth, self.blocks.units)
+        return self.form.gates if one and self.blocks.stay and len(self.call.recurrent) == 1 else 0
+
     def lengths(self) -> Tensor | None:
         """Return the length of every row, (B,), where they differ."""
         if self.call.sizes is None:
@@ -119,10 +143,11 @@ class Loop:
         sizes = kernels.Sizes(
             self.steps, self.batch, self.rows, self.hidden, self.width, self.gate, self.span, rank
         )  # fmt: skip
+        factored, ragged, wide = len(call.recurrent) > 1, call.sizes is not None, self.carry.dtype == torch.float64
+        counts = self.shared.shape[1], self.carry.shape[1], form.adjoints * self.hidden // self.gate
         setup = kernels.Setup(
-            blocks.rows, blocks.units, blocks.depth, self.shared.shape[1], self.carry.shape[1], form.adjoints * self.hidden // self.gate,
-            blocks.precision, blocks.upcast, self.carry.dtype == torch.float64, keep, call.sizes is not None, call.reverse,
-            len(call.recurrent) > 1, form.slope,
+            blocks.rows, blocks.units, blocks.depth, *counts, blocks.precision, blocks.upcast, wide, keep, ragged,
+            call.reverse, factored, self.resident(), form.slope,
         )  # fmt: skip
         step, value = kernels.FUNCTIONS[form.step][self.back], kernels.FUNCTIONS[form.value][self.back]
         kernels.loop[(self.rows // blocks.rows,)](

@@ -1,5 +1,5 @@
 """One step of each cell on a tile of rows: what a loop kernel is given to run forwards."""
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
 import triton
 import triton.language as tl
@@ -27,7 +27,7 @@ def emit(memory, h, cols, place, sizes, HALF: tl.constexpr, HALVES: tl.constexpr
 
 
 @triton.jit
-def rnn_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
+def rnn_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     r"""Run :math:`h^+ = \varphi(g + W h)`; the pre-activation is kept where asked for."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
@@ -35,14 +35,14 @@ def rnn_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
         at = at_time(place.time, place, sizes, cols, 0, 1)
         mask = place.on & (cols < sizes.gate)
         x = load_at(memory.gates, at, mask, SETUP)
-        x += recur(memory, 0, 0, place, sizes, cols, SETUP)
+        x += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         if SETUP.keep:
             tl.store(memory.gates + at, x, mask=mask)
         emit(memory, VALUE(x, SETUP.slope), cols, place, sizes, 0, 1, SETUP)
 
 
 @triton.jit
-def modrelu_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
+def modrelu_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     """Run the Elman step with modReLU: a gate is half of the units, and a tile holds both parts of its pairs."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
@@ -51,8 +51,8 @@ def modrelu_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr)
         im_at = re_at + sizes.gate
         mask = place.on & (cols < sizes.gate)
         re, im = load_at(memory.gates, re_at, mask, SETUP), load_at(memory.gates, im_at, mask, SETUP)
-        re += recur(memory, 0, 0, place, sizes, cols, SETUP)
-        im += recur(memory, 0, 1, place, sizes, cols, SETUP)
+        re += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        im += recur(memory, blocks, 0, 1, place, sizes, cols, SETUP)
         if SETUP.keep:
             tl.store(memory.gates + re_at, re, mask=mask)
             tl.store(memory.gates + im_at, im, mask=mask)
@@ -74,7 +74,7 @@ def blend(memory, h, z, n, cols, place, sizes, SETUP: tl.constexpr):
 
 
 @triton.jit
-def gru_after_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
+def gru_after_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     """Run the GRU with the reset gate behind the product; r, z, n and that product are kept where asked for."""
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
@@ -85,9 +85,9 @@ def gru_after_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexp
         n = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
         units = place.rows * sizes.width + cols
         h = load_at(memory.carry + vector(place.side, 0, SETUP.carried, sizes), units, cols < sizes.gate, SETUP)
-        r = sigmoid(r + recur(memory, 0, 0, place, sizes, cols, SETUP), 0.0)
-        z = sigmoid(z + recur(memory, 0, 1, place, sizes, cols, SETUP), 0.0)
-        p = recur(memory, 0, 2, place, sizes, cols, SETUP)
+        r = sigmoid(r + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP), 0.0)
+        z = sigmoid(z + recur(memory, blocks, 0, 1, place, sizes, cols, SETUP), 0.0)
+        p = recur(memory, blocks, 0, 2, place, sizes, cols, SETUP)
         if memory.bias is not None:
             p += load_at(memory.bias, cols, cols < sizes.gate, SETUP)
         n = tanh(n + r * p, 0.0)
@@ -100,7 +100,7 @@ def gru_after_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexp
 
 
 @triton.jit
-def gru_before_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
+def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     r"""Run the GRU with the reset gate before the product; r, z, n and :math:`r \circ h` are kept where asked for."""
     gated = memory.shared + vector(place.side, 1, SETUP.parts, sizes)
     state = memory.carry + vector(place.side, 0, SETUP.carried, sizes)
@@ -110,8 +110,8 @@ def gru_before_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constex
         mask = place.on & (cols < sizes.gate)
         r, z = load_at(memory.gates, at, mask, SETUP), load_at(memory.gates, at + sizes.gate, mask, SETUP)
         units = place.rows * sizes.width + cols
-        r = sigmoid(r + recur(memory, 0, 0, place, sizes, cols, SETUP), 0.0)
-        z = sigmoid(z + recur(memory, 0, 1, place, sizes, cols, SETUP), 0.0)
+        r = sigmoid(r + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP), 0.0)
+        z = sigmoid(z + recur(memory, blocks, 0, 1, place, sizes, cols, SETUP), 0.0)
         passed = r * load_at(state, units, cols < sizes.gate, SETUP)
         tl.store(gated + units, passed, mask=cols < sizes.gate)
         tl.store(memory.gates + at + sizes.gate, z, mask=mask)
@@ -128,14 +128,14 @@ def gru_before_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constex
         mask = place.on & (cols < sizes.gate)
         n, z = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP), load_at(memory.gates, at + sizes.gate, mask, SETUP)
         h = load_at(state, place.rows * sizes.width + cols, cols < sizes.gate, SETUP)
-        n = tanh(n + product(gated, weight, sizes.width, sizes.span, place, cols, SETUP), 0.0)
+        n = tanh(n + product(gated, weight, blocks[2], sizes.width, sizes.span, place, cols, SETUP.resident > 0, SETUP), 0.0)
         if SETUP.keep:
             tl.store(memory.gates + at + 2 * sizes.gate, n, mask=mask)
         blend(memory, h, z, n, cols, place, sizes, SETUP)
 
 
 @triton.jit
-def lstm_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
+def lstm_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     """Run the LSTM; i, f, g, o and the new cell are kept where asked for."""
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
@@ -147,10 +147,10 @@ def lstm_step(memory, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
         o = load_at(memory.gates, at + 3 * sizes.gate, mask, SETUP)
         units = place.rows * sizes.width + cols
         c = load_at(memory.carry + vector(place.side, 0, SETUP.carried, sizes), units, cols < sizes.gate, SETUP)
-        i = sigmoid(i + recur(memory, 0, 0, place, sizes, cols, SETUP), 0.0)
-        f = sigmoid(f + recur(memory, 0, 1, place, sizes, cols, SETUP), 0.0)
-        g = tanh(g + recur(memory, 0, 2, place, sizes, cols, SETUP), 0.0)
-        o = sigmoid(o + recur(memory, 0, 3, place, sizes, cols, SETUP), 0.0)
+        i = sigmoid(i + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP), 0.0)
+        f = sigmoid(f + recur(memory, blocks, 0, 1, place, sizes, cols, SETUP), 0.0)
+        g = tanh(g + recur(memory, blocks, 0, 2, place, sizes, cols, SETUP), 0.0)
+        o = sigmoid(o + recur(memory, blocks, 0, 3, place, sizes, cols, SETUP), 0.0)
         new = f * c + i * g
         if SETUP.keep:
             tl.store(memory.gates + at, i, mask=mask)

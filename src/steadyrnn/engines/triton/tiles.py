@@ -1,12 +1,12 @@
 """One program's view of the data: where its rows and units lie, and products of its rows with a weight."""
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-__all__ = ["Memory", "Place", "Setup", "Sizes", "at_time", "before", "load_at", "narrow", "product", "recur", "vector"]
+__all__ = ["Memory", "Place", "Setup", "Sizes", "at_time", "before", "load_at", "narrow", "product", "recur", "stay", "vector"]
 
 
 class Setup(NamedTuple):
@@ -25,6 +25,7 @@ class Setup(NamedTuple):
     ragged: bool
     reverse: bool
     factored: bool
+    resident: int  # matrices that stay in registers, each one block: all of a weight's, or none
     slope: float  # of leaky relu
 
 
@@ -101,15 +102,26 @@ def before(history, start, place, sizes, cols, SETUP: tl.constexpr):
 
 
 @triton.jit
-def product(vectors, weight, depth, span, place, cols, SETUP: tl.constexpr):
-    """Return the tile (rows, units) of vectors (B^, depth) times a weight (depth, span); everything is padded."""
+def stay(memory, sizes, GATE: tl.constexpr, SETUP: tl.constexpr):
+    """Return the matrix of a gate as one block, if matrices stay, else nothing of use."""
+    inner, cols = tl.arange(0, SETUP.depth)[:, None], tl.arange(0, SETUP.units)[None, :]
+    at = (GATE * SETUP.depth + inner) * SETUP.units + cols
+    return tl.load(memory.weight + at) if SETUP.resident > GATE else 0
+
+
+@triton.jit
+def product(vectors, weight, block, depth, span, place, cols, STAYS: tl.constexpr, SETUP: tl.constexpr):
+    """Return the tile (rows, units) of vectors (B^, depth) times a weight (depth, span); everything is padded.
+
+    Where it ``STAYS``, the weight is one block that is there already.
+    """
     kind: tl.constexpr = tl.float64 if SETUP.wide else tl.float32
     total = tl.full((SETUP.rows, SETUP.units), 0.0, kind)
     inner = tl.arange(0, SETUP.depth)
     lines = vectors + place.rows * depth + inner[None, :]
     blocks = weight + inner[:, None] * span + cols
-    for _ in range(0, depth, SETUP.depth):
-        a, b = tl.load(lines), tl.load(blocks)
+    for _ in range(0, SETUP.depth if STAYS else depth, SETUP.depth):
+        a, b = tl.load(lines), block if STAYS else tl.load(blocks)
         if SETUP.upcast:
             a, b = a.to(kind), b.to(kind)
         total = tl.dot(a, b, total, input_precision=SETUP.precision, out_dtype=kind)
@@ -119,19 +131,18 @@ def product(vectors, weight, depth, span, place, cols, SETUP: tl.constexpr):
 
 
 @triton.jit
-def recur(memory, part, gate, place, sizes, cols, SETUP: tl.constexpr):
-    """Return the tile of the last step's shared vector ``part`` times the weight of ``gate``."""
+def recur(memory, blocks, part, GATE: tl.constexpr, place, sizes, cols, SETUP: tl.constexpr):
+    """Return the tile of the last step's shared vector ``part`` times the weight of a gate."""
+    vectors = memory.shared + vector(place.side, part, SETUP.parts, sizes)
     if SETUP.factored:
-        weight = memory.weight + gate * sizes.rank * sizes.span
-        total = product(memory.middle, weight, sizes.rank, sizes.span, place, cols, SETUP)
-        diagonal = load_at(memory.diagonal, gate * sizes.span + cols, cols < sizes.span, SETUP)
-        units = place.rows * sizes.width + gate * sizes.gate + cols
-        own = load_at(memory.shared + vector(place.side, part, SETUP.parts, sizes), units, cols < sizes.gate, SETUP)
-        total += diagonal * own
+        weight = memory.weight + GATE * sizes.rank * sizes.span
+        total = product(memory.middle, weight, 0, sizes.rank, sizes.span, place, cols, False, SETUP)
+        diagonal = load_at(memory.diagonal, GATE * sizes.span + cols, cols < sizes.span, SETUP)
+        units = place.rows * sizes.width + GATE * sizes.gate + cols
+        total += diagonal * load_at(vectors, units, cols < sizes.gate, SETUP)
     else:
-        vectors = memory.shared + vector(place.side, part, SETUP.parts, sizes)
-        weight = memory.weight + gate * sizes.width * sizes.span
-        total = product(vectors, weight, sizes.width, sizes.span, place, cols, SETUP)
+        weight = memory.weight + GATE * sizes.width * sizes.span
+        total = product(vectors, weight, blocks[GATE], sizes.width, sizes.span, place, cols, SETUP.resident > 0, SETUP)
     return total
 
 
@@ -142,6 +153,6 @@ def narrow(memory, place, sizes, SETUP: tl.constexpr):
         vectors = memory.shared + vector(place.side, 0, SETUP.parts, sizes)
         for r in range(0, sizes.rank, SETUP.units):
             cols = r + tl.arange(0, SETUP.units)[None, :]
-            tile = product(vectors, memory.thin, sizes.width, sizes.rank, place, cols, SETUP)
+            tile = product(vectors, memory.thin, 0, sizes.width, sizes.rank, place, cols, False, SETUP)
             tl.store(memory.middle + place.rows * sizes.rank + cols, tile)
         tl.debug_barrier()
