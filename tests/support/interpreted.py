@@ -15,6 +15,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.call import Call
 from steadyrnn.engines.ops import RegisteredOp, register, run_op
+from steadyrnn.engines.triton.forms import Form
 from steadyrnn.engines.triton.kernel import TritonKernel
 from steadyrnn.engines.triton.launch import Blocks
 from steadyrnn.engines.weights import flattened, stacked
@@ -45,7 +46,7 @@ def copied_kernels(interpret: bool) -> ModuleType:
 def operation(blocks: Blocks) -> RegisteredOp:
     """Return the op that runs a call in the interpreter, cut up into ``blocks``."""
 
-    def choose(call: Call) -> Blocks:
+    def choose(call: Call, form: Form) -> Blocks:
         return blocks
 
     words = "_".join(str(number) for number in blocks).replace("-", "")

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .pointwise import polar, pull_sigmoid, pull_tanh, tanh
-from .tiles import at_time, before, load_at, narrow, product, recur, vector
+from .tiles import at_time, before, load_at, matrix, narrow, product, recur, vector
 
 __all__ = ["gru_after_adjoint", "gru_before_adjoint", "lstm_adjoint", "modrelu_adjoint", "rnn_adjoint"]
 
@@ -135,7 +135,7 @@ def gru_before_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: 
     tl.debug_barrier()
     there = 1 - place.side
     gated = memory.shared + vector(there, 2, SETUP.parts, sizes)
-    weight = memory.weight + 2 * sizes.width * sizes.span
+    weight = memory.weight + matrix(2, sizes.width, sizes)
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
         mask = place.on & (cols < sizes.gate)

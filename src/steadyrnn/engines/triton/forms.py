@@ -44,6 +44,10 @@ class Form:
     """Name of the activation in ``kernels.FUNCTIONS``."""
     slope: float = 0.0
 
+    def gate(self, hidden: int) -> int:
+        """Return P, the units of a gate."""
+        return hidden * self.size // self.gates
+
 
 _GATED = {
     "gru:after": Form("gru_after", 3, 3, 4, (1, 3), (1, 1), 4, 3),

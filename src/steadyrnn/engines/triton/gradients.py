@@ -11,7 +11,7 @@ from ..call import Call
 from ..cpu.products import History, flat, product_of
 from ..weights import Gate, grouped
 from .forms import Form
-from .launch import Loop, inside
+from .launch import Loop, inside, row_lengths
 
 __all__ = ["bias_gradients", "input_gradients", "start_gradient", "weight_gradients"]
 
@@ -20,10 +20,9 @@ def first_steps(call: Call, adjoint: Tensor) -> Tensor:
     """Return ``adjoint`` (T, B, N) at each row's first step, zero for a row of length 0; shape (B, N)."""
     if call.sizes is None or not call.reverse:
         return adjoint[call.times[0]]
-    rows = torch.arange(adjoint.shape[1])
-    lengths = (torch.tensor(call.sizes).unsqueeze(1) > rows).sum(0)
-    last = (lengths - 1).clamp(min=0)  # what a row of length 0 has at time 0 is zero
-    return adjoint[last.to(adjoint.device), rows.to(adjoint.device)]
+    batch, device = adjoint.shape[1], adjoint.device
+    last = (row_lengths(call.sizes, batch) - 1).clamp(min=0)  # what a row of length 0 has at time 0 is zero
+    return adjoint[last.to(device), torch.arange(batch, device=device)]
 
 
 def history(call: Call, adjoint: Tensor, states: Tensor) -> History:
@@ -44,7 +43,7 @@ def weight_gradients(call: Call, form: Form, adjoint: Tensor, output: Tensor, ex
     return product_of(cast(Gate, grouped(call.recurrent))).gradient(history(call, adjoint, output))
 
 
-def input_gradients(call: Call, form: Form, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor]:
+def input_gradients(call: Call, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor]:
     """Return the gradients of the input and of the input weight."""
     rows = flat(adjoint[..., adjoint.shape[2] - call.weight_ih.shape[0] :])
     grad_x = (rows @ call.weight_ih).view(call.input.shape) if needs_input else None

@@ -37,12 +37,14 @@ class TritonKernel(Kernel):
         choose: Gives the blocks of a call.
     """
 
-    def __init__(self, load: Callable[[], ModuleType] = load_kernels, choose: Callable[[Call], Blocks] = blocks_for) -> None:
+    def __init__(
+        self, load: Callable[[], ModuleType] = load_kernels, choose: Callable[[Call, Form], Blocks] = blocks_for
+    ) -> None:
         self.load, self.choose = load, choose
 
     def loop(self, call: Call, form: Form, back: bool) -> Loop:
         """Return the loop of a call."""
-        return Loop(self.load(), call, form, self.choose(call), back)
+        return Loop(self.load(), call, form, self.choose(call, form), back)
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the call."""
@@ -89,7 +91,7 @@ class TritonKernel(Kernel):
                 True, gates=gates, extra=extra, output=done.output, start=start, grad=grad, adjoint=adjoint,
                 theta=shifts(call, form),
             )  # fmt: skip
-            grad_x, grad_ih = input_gradients(call, form, adjoint, needs_input)
+            grad_x, grad_ih = input_gradients(call, adjoint, needs_input)
             grad_hh = weight_gradients(call, form, adjoint, done.output, extra)
             state = [start_gradient(loop)]
             if len(call.state) > 1:

@@ -53,7 +53,6 @@ def loop(memory, sizes, STEP: tl.constexpr, VALUE: tl.constexpr, SETUP: tl.const
         sizes.steps,
         tl.cast(sizes.batch, tl.int64),
         tl.cast(sizes.rows, tl.int64),
-        sizes.hidden,
         sizes.width,
         sizes.gate,
         sizes.span,
@@ -65,10 +64,10 @@ def loop(memory, sizes, STEP: tl.constexpr, VALUE: tl.constexpr, SETUP: tl.const
     real = rows < sizes.batch
     lengths = tl.load(memory.lengths + rows, mask=real, other=0) if SETUP.ragged else tl.where(real, sizes.steps, 0)
     blocks = (
-        stay(memory, sizes, 0, SETUP),
-        stay(memory, sizes, 1, SETUP),
-        stay(memory, sizes, 2, SETUP),
-        stay(memory, sizes, 3, SETUP),
+        stay(memory, 0, SETUP),
+        stay(memory, 1, SETUP),
+        stay(memory, 2, SETUP),
+        stay(memory, 3, SETUP),
     )
     for step in range(sizes.steps):
         time = sizes.steps - 1 - step if downwards else step

@@ -9,8 +9,7 @@ from torch import Tensor
 from ..call import Call
 from .forms import Form
 
-__all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded"]
-
+__all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded", "row_lengths"]
 
 LANES = 132
 """Programs that run side by side: multiprocessors of an H100 or H200."""
@@ -32,22 +31,35 @@ class Blocks(NamedTuple):
     """Whether 16-bit operands are widened before products, as the interpreter needs it."""
 
 
-def blocks_for(call: Call) -> Blocks:
+def blocks_for(call: Call, form: Form) -> Blocks:
     """Return the blocks for a call on a GPU, chosen so that the compiler keeps everything in registers.
 
-    A tile has at least as many entries as its program has threads, so that no entry is read twice. Float32 products
-    run on the plain cores, where a tile may be as low as the batch allows: the lower, the more programs share the work.
-    16-bit and float64 products run on tensor cores, whose tiles are 16 rows high.
+    A tile has at least as many entries as its program has threads, so that no two threads hold the same one: gates are
+    overwritten in place, and the slower of the two would read what the faster wrote. Float32 products run on the plain
+    cores, where a tile may be as low as the batch allows: the lower, the more programs share the work. 16-bit and float64
+    products run on tensor cores, whose tiles are 16 rows high.
     """
     (_, batch, _), hidden, dtype = call.input.shape, call.state[0].shape[1], call.input.dtype
     if dtype == torch.float64:
         return Blocks(16, 32, 32)
-    units = 128 if hidden > 64 else 64 if hidden > 32 else 32
+    gate = form.gate(hidden)
+    units = 128 if gate > 64 else 64 if gate > 32 else 32
     warps = 8 if units == 128 else 4
     if dtype != torch.float32:
         return Blocks(16, units, 128 if 64 < hidden <= 128 else 64, warps, 3, stay=True)
     rows = 4 if batch <= 4 * LANES else 8 if batch <= 8 * LANES else 16
     return Blocks(rows, units, 32, warps, 3)
+
+
+def row_lengths(sizes: list[int], batch: int) -> Tensor:
+    """Return how many of ``sizes``, which never grow, are above the number of each row: its length; (B,) int64.
+
+    Example:
+        >>> row_lengths([3, 2, 2], 4)
+        tensor([3, 3, 1, 0])
+    """
+    growing = torch.tensor(sizes, dtype=torch.int64).flip(0)
+    return len(sizes) - torch.searchsorted(growing, torch.arange(batch), right=True)
 
 
 def inside(dtype: torch.dtype) -> torch.dtype:
@@ -83,7 +95,7 @@ class Loop:
     def __init__(self, kernels: ModuleType, call: Call, form: Form, blocks: Blocks, back: bool) -> None:
         self.kernels, self.call, self.form, self.blocks, self.back = kernels, call, form, blocks, back
         (steps, batch), hidden = call.input.shape[:2], call.state[0].shape[1]
-        self.gate = hidden // 2 if form.step == "modrelu" else hidden
+        self.gate = form.gate(hidden)
         self.width, self.span = up(hidden, blocks.depth), up(self.gate, blocks.units)
         self.rows, self.hidden, self.batch, self.steps = up(batch, blocks.rows), hidden, batch, steps
         zeros, wide = call.input.new_zeros, inside(call.input.dtype)
@@ -113,7 +125,7 @@ class Loop:
         }
 
     def resident(self) -> int:
-        """Return how many matrices stay in registers: all where each is one block of numbers for tensor cores, or none."""
+        """Return how many matrices stay in registers: all where each is one block, or none."""
         one = (self.width, self.span) == (self.blocks.depth, self.blocks.units)
         return self.form.gates if one and self.blocks.stay and len(self.call.recurrent) == 1 else 0
 
@@ -121,9 +133,7 @@ class Loop:
         """Return the length of every row, (B,), where they differ."""
         if self.call.sizes is None:
             return None
-        sizes = torch.tensor(self.call.sizes, dtype=torch.int32)
-        lengths = (sizes.unsqueeze(1) > torch.arange(self.batch)).sum(0, dtype=torch.int32)
-        return lengths.to(self.call.input.device)
+        return row_lengths(self.call.sizes, self.batch).to(self.call.input.device)
 
     def seed(self, buffer: Tensor, part: int, values: Tensor) -> None:
         """Put ``values`` (B, H) where the first step reads them."""
@@ -140,9 +150,7 @@ class Loop:
         pointers: dict[str, Any] = {**dict.fromkeys(kernels.Memory._fields), **own, **memory}
         weight = self.weights["weight"]
         rank = weight.shape[1] if weight is not None and len(call.recurrent) > 1 else 0
-        sizes = kernels.Sizes(
-            self.steps, self.batch, self.rows, self.hidden, self.width, self.gate, self.span, rank
-        )  # fmt: skip
+        sizes = kernels.Sizes(self.steps, self.batch, self.rows, self.width, self.gate, self.span, rank)
         factored, ragged, wide = len(call.recurrent) > 1, call.sizes is not None, self.carry.dtype == torch.float64
         counts = self.shared.shape[1], self.carry.shape[1], form.adjoints * self.hidden // self.gate
         setup = kernels.Setup(

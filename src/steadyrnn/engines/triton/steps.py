@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from .pointwise import polar, sigmoid, tanh
-from .tiles import at_time, load_at, narrow, product, recur, vector
+from .tiles import at_time, load_at, matrix, narrow, product, recur, vector
 
 __all__ = ["gru_after_step", "gru_before_step", "lstm_step", "modrelu_step", "rnn_step"]
 
@@ -121,7 +121,7 @@ def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl
             at = at_time(place.time, place, sizes, cols, 0, 1)
             tl.store(memory.extra + at, tl.where(place.on, passed, 0.0), mask=whole)
     tl.debug_barrier()
-    weight = memory.weight + 2 * sizes.width * sizes.span
+    weight = memory.weight + matrix(2, sizes.width, sizes)
     for u in range(0, sizes.span, SETUP.units):
         cols = u + tl.arange(0, SETUP.units)[None, :]
         at = at_time(place.time, place, sizes, cols, 0, 3)

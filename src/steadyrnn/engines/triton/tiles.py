@@ -6,7 +6,21 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-__all__ = ["Memory", "Place", "Setup", "Sizes", "at_time", "before", "load_at", "narrow", "product", "recur", "stay", "vector"]
+__all__ = [
+    "Memory",
+    "Place",
+    "Setup",
+    "Sizes",
+    "at_time",
+    "before",
+    "load_at",
+    "matrix",
+    "narrow",
+    "product",
+    "recur",
+    "stay",
+    "vector",
+]
 
 
 class Setup(NamedTuple):
@@ -55,7 +69,6 @@ class Sizes(NamedTuple):
     steps: Any
     batch: Any  # B
     rows: Any  # B^
-    hidden: Any  # H
     width: Any  # H^
     gate: Any  # P
     span: Any  # P^
@@ -94,6 +107,12 @@ def vector(side, part, PARTS: tl.constexpr, sizes):
 
 
 @triton.jit
+def matrix(gate, depth, sizes):
+    """Return the offset of a gate's matrix (depth, P^) in a weight."""
+    return gate * tl.cast(depth, tl.int64) * sizes.span
+
+
+@triton.jit
 def before(history, start, place, sizes, cols, SETUP: tl.constexpr):
     """Return the states (rows, units) that a step came from: of ``history`` (T, B, H), or of ``start`` (B, H)."""
     inside = place.on & (cols < sizes.gate)
@@ -102,7 +121,7 @@ def before(history, start, place, sizes, cols, SETUP: tl.constexpr):
 
 
 @triton.jit
-def stay(memory, sizes, GATE: tl.constexpr, SETUP: tl.constexpr):
+def stay(memory, GATE: tl.constexpr, SETUP: tl.constexpr):
     """Return the matrix of a gate as one block, if matrices stay, else nothing of use."""
     inner, cols = tl.arange(0, SETUP.depth)[:, None], tl.arange(0, SETUP.units)[None, :]
     at = (GATE * SETUP.depth + inner) * SETUP.units + cols
@@ -135,13 +154,13 @@ def recur(memory, blocks, part, GATE: tl.constexpr, place, sizes, cols, SETUP: t
     """Return the tile of the last step's shared vector ``part`` times the weight of a gate."""
     vectors = memory.shared + vector(place.side, part, SETUP.parts, sizes)
     if SETUP.factored:
-        weight = memory.weight + GATE * sizes.rank * sizes.span
+        weight = memory.weight + matrix(GATE, sizes.rank, sizes)
         total = product(memory.middle, weight, 0, sizes.rank, sizes.span, place, cols, False, SETUP)
         diagonal = load_at(memory.diagonal, GATE * sizes.span + cols, cols < sizes.span, SETUP)
         units = place.rows * sizes.width + GATE * sizes.gate + cols
         total += diagonal * load_at(vectors, units, cols < sizes.gate, SETUP)
     else:
-        weight = memory.weight + GATE * sizes.width * sizes.span
+        weight = memory.weight + matrix(GATE, sizes.width, sizes)
         total = product(vectors, weight, blocks[GATE], sizes.width, sizes.span, place, cols, SETUP.resident > 0, SETUP)
     return total
 
