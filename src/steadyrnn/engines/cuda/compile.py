@@ -1,7 +1,10 @@
 """Kernels from their source, compiled by torch's NVRTC for the device at hand: once a process, kept on disk for the next."""
 
+import ctypes
 import hashlib
+import importlib
 import os
+import struct
 import tempfile
 from functools import cache
 from importlib.resources import files
@@ -9,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["is_there", "kernel"]
+__all__ = ["Compiled", "is_there", "kernel"]
 
 _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
@@ -50,8 +54,6 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
     The file's name is a hash of everything the code depends on; its end is a hash of its beginning, so that a broken file is
     compiled again.
     """
-    from torch.cuda import _utils  # private, and absent from some builds
-
     key = "\n".join((torch.__version__, str(torch.version.cuda), capability, entry, text))
     folder = cache_folder()
     file = None if folder is None else folder / (hashlib.sha256(key.encode()).hexdigest()[:40] + ".cubin")
@@ -59,7 +61,7 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
         stored = file.read_bytes()
         if hashlib.sha256(stored[:-32]).digest() == stored[-32:]:
             return stored[:-32]
-    code, _ = _utils._nvrtc_compile(text, entry, compute_capability=capability)
+    code, _ = driver()._nvrtc_compile(text, entry, compute_capability=capability)
     if file is not None:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
             part.write(code + hashlib.sha256(code).digest())
@@ -68,8 +70,55 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
 
 
 @cache
-def kernel(names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device) -> Any:
-    """Return a compiled kernel, to be called with (grid, block, arguments, bytes of shared memory).
+def driver() -> Any:
+    """Return torch's own way to the compiler and the driver: private, and absent from some builds."""
+    return importlib.import_module("torch.cuda._utils")
+
+
+class Compiled:
+    """A kernel on a device, ready to be launched on its current stream.
+
+    torch's own object for this opens the driver's library and looks at every argument again on each call, which takes longer
+    than a short recurrence.
+    """
+
+    def __init__(self, code: bytes, entry: str, shared: int, large: bool, device: torch.device) -> None:
+        self.found = driver()._cuda_load_module(code, [entry])[entry]
+        self.found.set_shared_memory_config(shared)
+        library = driver()._get_gpu_runtime_library()
+        if large:
+            driver()._check_cuda(library.cuFuncSetAttribute(self.found.func, _LARGE_CLUSTERS, 1))
+        self.start = library.cuLaunchKernel
+        self.index = device.index if device.index is not None else torch.cuda.current_device()
+
+    def __call__(self, blocks: int, threads: int, shared: int, arguments: list[Tensor | int | float]) -> None:
+        """Launch ``blocks`` blocks; tensors go as pointers, integers as 32 bits, other numbers as doubles."""
+        words = (ctypes.c_uint64 * len(arguments))(*map(word, arguments))
+        base = ctypes.addressof(words)
+        places = (ctypes.c_void_p * len(arguments))(*range(base, base + 8 * len(arguments), 8))
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(self.index))
+        driver()._check_cuda(self.start(self.found.func, blocks, 1, 1, threads, 1, 1, shared, stream, places, None))
+
+
+def word(argument: Tensor | int | float) -> int:
+    """Return the eight bytes of an argument as a number; an integer's are its first four.
+
+    Example:
+        >>> word(-1) == 2**32 - 1, word(0.0)
+        (True, 0)
+    """
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    if isinstance(argument, int):
+        return argument & 0xFFFFFFFF
+    return int(struct.unpack("<Q", struct.pack("<d", argument))[0])
+
+
+@cache
+def kernel(
+    names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
+) -> Compiled:
+    """Return a compiled kernel.
 
     Args:
         names: Files of ``source``, in order.
@@ -78,15 +127,7 @@ def kernel(names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], .
         shared: The most bytes of shared memory it will be called with.
         device: Where it will run.
     """
-    from torch.cuda import _utils
-
     with torch.cuda.device(device):
         major, minor = torch.cuda.get_device_capability(device)
         code = compiled(source(names, defined), entry, f"{major}{minor}")
-        found: Any = _utils._cuda_load_module(code, [entry])
-        found = found[entry]
-        found.set_shared_memory_config(shared)
-        if dict(defined).get("blocks", 1) > 8:
-            driver = _utils._get_gpu_runtime_library()
-            _utils._check_cuda(driver.cuFuncSetAttribute(found.func, _LARGE_CLUSTERS, 1))
-        return found
+        return Compiled(code, entry, shared, dict(defined).get("blocks", 1) > 8, device)

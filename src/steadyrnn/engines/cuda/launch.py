@@ -1,6 +1,7 @@
 """The kernels of a dense recurrence, launched: layout, packed weight, arguments."""
 
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,9 +9,8 @@ from torch import Tensor
 from steadyrnn.errors import EngineError
 
 from ..call import Call
-from .compile import kernel
+from .compile import Compiled, kernel
 from .kinds import NUMBERS
-from .pack import packed_columns, packed_rows
 from .plan import SHARED, THREADS, Layout, gather_layout, scatter_layout
 
 __all__ = ["Rows", "fits", "gather", "scatter"]
@@ -32,6 +32,7 @@ class Rows(NamedTuple):
         return cls(lengths.to(call.input.device, non_blocking=True), call.reverse)
 
 
+@cache
 def processors(device: torch.device) -> int:
     """Return how many multiprocessors a device has."""
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -55,19 +56,30 @@ def found(layout: Layout | None) -> Layout:
     return layout
 
 
-def compiled(name: str, layout: Layout, device: torch.device, **more: int) -> Any:
+class Variant(NamedTuple):
+    """Which of a source's kernels is meant."""
+
+    gates: int
+    number: int  # see NUMBERS
+    kind: int  # see KINDS
+    cell: int  # 0 Elman, 1 GRU, 2 LSTM
+    back: bool = False
+    keep: bool = False
+
+
+@cache
+def compiled(name: str, layout: Layout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel ``source/{name}.cu`` for a layout."""
     defined = {
         **layout.product._asdict(), "threads": THREADS, "blocks": layout.blocks, "units": layout.units,
-        "items": layout.items, "buffers": layout.buffers, **more,
+        "items": layout.items, "buffers": layout.buffers, "sets": layout.sets, "ahead": layout.ahead, **variant._asdict(),
     }  # fmt: skip
     return kernel(("head", "product", name), f"run_{name}", tuple(defined.items()), SHARED, device)
 
 
-def start(run: Any, layout: Layout, batch: int, arguments: list[Any]) -> None:
-    """Launch a kernel over all rows."""
-    grid = -(-batch // layout.height) * layout.blocks
-    run((grid, 1, 1), (THREADS, 1, 1), arguments, layout.shared)
+def blocks_for(layout: Layout, batch: int) -> int:
+    """Return how many blocks run all rows."""
+    return -(-batch // layout.height) * layout.blocks
 
 
 def gather(
@@ -78,16 +90,13 @@ def gather(
     steps, batch, size = output.shape
     number = weight.shape[0] // size
     layout = found(gather_layout(size, number, batch, processors(weight.device)))
-    run = compiled(
-        "gather", layout, weight.device, gates=number, number=NUMBERS[output.dtype], kind=kind, cell=cell, back=back, keep=keep
-    )
-    packed = packed_rows(weight.T if back else weight, number, layout)
+    run = compiled("gather", layout, Variant(number, NUMBERS[output.dtype], kind, cell, back, keep), weight.device)
     nothing = output
     lengths = nothing if rows.lengths is None else rows.lengths
-    start(run, layout, batch, [
-        gates, packed, nothing if bias is None else bias, begin[0], begin[-1], output, nothing if extra is None else extra,
+    run(blocks_for(layout, batch), THREADS, layout.shared, [
+        gates, weight, nothing if bias is None else bias, begin[0], begin[-1], output, nothing if extra is None else extra,
         end[0], end[-1], lengths, float(slope), steps, batch, size, layout.height, int(rows.lengths is not None),
-        int(rows.backwards), int(given),
+        int(rows.backwards), int(given), 0,
     ])  # fmt: skip
 
 
@@ -99,11 +108,10 @@ def scatter(
     steps, batch, size = states.shape
     number = weight.shape[0] // size
     layout = found(scatter_layout(size, number, batch, processors(weight.device)))
-    run = compiled("scatter", layout, weight.device, gates=number, number=NUMBERS[states.dtype], kind=0, cell=cell)
-    packed = packed_columns(weight, number, layout)
+    run = compiled("scatter", layout, Variant(number, NUMBERS[states.dtype], 0, cell), weight.device)
     lengths = states if rows.lengths is None else rows.lengths
-    start(run, layout, batch, [
-        gates, extra, packed, states, before, states if grad is None else grad, begin[0], begin[-1], adjoint,
+    run(blocks_for(layout, batch), THREADS, layout.shared, [
+        gates, extra, weight, states, before, states if grad is None else grad, begin[0], begin[-1], adjoint,
         states if inner is None else inner, end[0], end[-1], lengths, steps, batch, size, layout.height,
-        int(rows.lengths is not None), int(rows.backwards), int(grad is not None),
+        int(rows.lengths is not None), int(rows.backwards), int(grad is not None), 0,
     ])  # fmt: skip

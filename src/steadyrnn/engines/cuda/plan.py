@@ -80,14 +80,20 @@ class Layout(NamedTuple):
     units: int  # of a block
     height: int  # rows of a cluster
     buffers: int  # for the state
+    sets: int  # of rows, that take turns
     shared: int  # bytes of shared memory
     product: Product
 
     @property
     def items(self) -> int:
-        """Entries of the state that a thread finishes; rounded, since each number is a kernel of its own."""
-        wanted = -(-self.height * self.units // THREADS)
+        """Entries of the state that a thread finishes at once; rounded, since each number is a kernel of its own."""
+        wanted = -(-(-(-self.height // self.sets) * self.units) // THREADS)
         return wanted if wanted <= 4 else 6 if wanted <= 6 else _MOST_ITEMS
+
+    @property
+    def ahead(self) -> bool:
+        """Say whether steps are so short that what they read must be read before."""
+        return self.sets == 1 and self.items == 1
 
 
 def clusters_at_once(blocks: int, processors: int) -> int:
@@ -113,8 +119,9 @@ def cycles(layout: Layout, batch: int, processors: int) -> float:
     first, later = product.first_floats, product.later_floats
     work = rows * (first / 96 + later / 64) + later / 16
     message = 0.0 if layout.blocks == 1 else 350 + 20 * layout.blocks + rows * layout.blocks * layout.units * 4 / 18
+    hidden = 0.0 if layout.sets == 1 else min(message, work / 2)
     rounds = -(-batch // (rows * clusters_at_once(layout.blocks, processors)))
-    return rounds * (300 + work + message)
+    return rounds * (300 * layout.sets + work + message - hidden)
 
 
 @cache
@@ -131,9 +138,11 @@ def gather_layout(size: int, gates: int, batch: int, processors: int) -> Layout 
         for buffers in (2, 1) if blocks > 1 else (2,):
 
             def at(rows: int, units: int = units, blocks: int = blocks, buffers: int = buffers) -> Layout:
-                product = product_for(gates * units, blocks * units, rows)
-                numbers = rows * (buffers * blocks * units + product.warps_k * product.results) + product.later_floats
-                return Layout(blocks, units, rows, buffers, 4 * numbers, product)
+                sets = 2 if blocks > 1 and rows >= 8 else 1
+                half = -(-rows // sets)
+                product = product_for(gates * units, blocks * units, half)
+                numbers = half * (sets * units * (buffers * blocks + 1) + product.warps_k * product.results)
+                return Layout(blocks, units, rows, buffers, sets, 4 * (numbers + product.later_floats), product)
 
             found += fitting(at, units, batch, processors)
     return min(found, key=lambda layout: cycles(layout, batch, processors), default=None)
@@ -154,8 +163,8 @@ def scatter_layout(size: int, gates: int, batch: int, processors: int) -> Layout
         def at(rows: int, units: int = units, blocks: int = blocks) -> Layout:
             product = product_for(blocks * units, gates * units, rows)
             sent = -(-product.results // units) * units
-            numbers = rows * ((blocks * units if blocks > 1 else 0) + sent + gates * units) + product.later_floats
-            return Layout(blocks, units, rows, 1, 4 * numbers, product)
+            numbers = rows * ((blocks * units if blocks > 1 else 0) + sent + (gates + 2) * units) + product.later_floats
+            return Layout(blocks, units, rows, 1, 1, 4 * numbers, product)
 
         found += fitting(at, units, batch, processors)
     return min(found, key=lambda layout: cycles(layout, batch, processors), default=None)

@@ -122,11 +122,10 @@ class FusedWindows:
         (steps, batch, size), number = self.gates.shape, self.windows.number
         shape = Shape.of(size, self.kind, self.measure)
         run = kernel(("windows",), "run_windows", tuple(shape._asdict().items()), 0, begin.device)
-        run(
-            (-(-len(begin) // shape.rows), 1, 1), (shape.threads, 1, 1),
-            (self.gates, self.weight, begin, self.output, led, end, most, float(self.slope), steps, batch, size, number, first,
-             lead, self.windows.chunk),
-        )  # fmt: skip
+        run(-(-len(begin) // shape.rows), shape.threads, 0, [
+            self.gates, self.weight, begin, self.output, led, end, most, float(self.slope), steps, batch, size, number, first,
+            lead, self.windows.chunk,
+        ])  # fmt: skip
         if self.measure:
             self.squares.append(most.max())
         return led, end

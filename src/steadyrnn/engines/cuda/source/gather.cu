@@ -2,215 +2,226 @@
 // where they fit), multiplies it with the rows of the weight that belong to its own units, and sends what becomes of them
 // to the others. FORWARD of all cells, and the adjoint of the Elman cell, whose "state" is the adjoint of pre-activations.
 //
-// Beside head.cu's and product.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2).
+// Rows come in SETS, one after another within a step: while one set's messages are on their way, the other is multiplied.
+//
+// Beside head.cu's and product.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2),
+// SETS (1 or 2), AHEAD (whether numbers are read a step before they are used, where steps are short).
 
 #define WIDE (BLOCKS * UNITS)
+#define EARLY 12  // steps
+#define HELD (BACK || CELL == 2)
 
 extern "C" __global__ void
 #if BLOCKS > 1
     __cluster_dims__(BLOCKS, 1, 1)
 #endif
         __launch_bounds__(THREADS, 1) run_gather(
-            Number* __restrict__ gates,         // (T, B, G * H): parts of the input; with KEEP, gates take their place. BACK: gradient of the output
-            const float* __restrict__ packed,   // (BLOCKS, ...): the weight, as product.cu reads it
-            const Number* __restrict__ bias,    // (H,): GRU, of the candidate's product
-            const Number* __restrict__ begin,   // (B, H): the state before, BACK: gradient of the final one
-            const Number* __restrict__ begin_c, // (B, H): LSTM
-            Number* __restrict__ output,        // (T, B, H), BACK: adjoints of pre-activations
-            Number* __restrict__ extra,         // (T, B, H): LSTM its c, GRU the candidate's product, abs its argument; BACK: what tells the derivative
-            Number* __restrict__ end,           // (B, H)
-            Number* __restrict__ end_c,         // (B, H)
-            const int* __restrict__ lengths,    // (B,), where `ragged`
-            double slope_, int steps, int batch, int size, int height, int ragged, int backwards, int given) {
+            Number* __restrict__ gates,          // (T, B, G * H): parts of the input; with KEEP, gates take their place.
+                                                 // BACK: gradient of the output, where `given`
+            const Number* __restrict__ weight,   // (G * H, H)
+            const Number* __restrict__ bias,     // (H,): GRU, of the candidate's product
+            const Number* __restrict__ begin,    // (B, H): the state before, BACK: gradient of the final one
+            const Number* __restrict__ begin_c,  // (B, H): LSTM
+            Number* __restrict__ output,         // (T, B, H), BACK: adjoints of pre-activations
+            Number* __restrict__ extra,          // (T, B, H): LSTM its c, GRU the candidate's product, abs its argument;
+                                                 // BACK: what tells the derivative
+            Number* __restrict__ end,            // (B, H)
+            Number* __restrict__ end_c,          // (B, H)
+            const int* __restrict__ lengths,     // (B,), where `ragged`
+            double slope_, int steps, int batch, int size, int height, int ragged, int backwards, int given, u32 zero) {
     extern __shared__ __align__(128) float memory[];
-    __shared__ __align__(8) u64 boxes[BUFFERS];
+    __shared__ __align__(8) u64 boxes[BUFFERS * SETS];
     const float slope = (float)slope_;
     const int rank = block_rank();
     const i64 first = (i64)(blockIdx.x / BLOCKS) * height;
     const int rows = (int)(batch - first < height ? batch - first : height);
-    const int slab = rows * UNITS;
-    float* state = memory;                              // (BUFFERS, BLOCKS, rows, UNITS)
-    float* pre = state + BUFFERS * BLOCKS * height * UNITS;  // (WARPS_K, rows, RESULTS)
-    float* later = pre + WARPS_K * height * RESULTS;
-    const int last = ragged ? lengths[first] : steps;   // rows are sorted, the longest first
+    const int half = (height + SETS - 1) / SETS, slab = half * UNITS, buffer_size = SETS * BLOCKS * slab;
+    float* state = memory;                         // (BUFFERS, SETS, BLOCKS, half, UNITS)
+    float* pre = state + BUFFERS * buffer_size;    // (WARPS_K, half, RESULTS)
+    float* held = pre + WARPS_K * half * RESULTS;  // (SETS, half, UNITS): LSTM c, BACK what is carried
+    float* later = held + (HELD ? SETS * slab : 0);
+    const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
 
     const Place at(UNITS, slab, WIDE);
-    const Matrix matrix(packed + (i64)rank * (WARPS_O * WARPS_K * EACH * DEPTH * 32 + TILES * TILE_FLOATS), later, at);
+    const Matrix matrix(later, at, [&](int o, int k) {
+        const int unit = rank * UNITS + o % UNITS;
+        const bool inside = o < GATES * UNITS && unit < size && k < size;
+        return inside ? load(weight, BACK ? (i64)k * size + unit : ((i64)(o / UNITS) * size + unit) * size + k) : 0.0f;
+    });
 
     if (threadIdx.x == 0) {
 #pragma unroll
-        for (int i = 0; i < BUFFERS; ++i) open_mailbox(&boxes[i]);
+        for (int i = 0; i < BUFFERS * SETS; ++i) open_mailbox(&boxes[i]);
     }
-    for (int i = threadIdx.x; i < BUFFERS * BLOCKS * slab; i += THREADS) state[i] = 0.0f;
-    __syncthreads();
-#if !BACK
-    for (int i = threadIdx.x; i < BLOCKS * slab; i += THREADS) {
-        const int unit = i / slab * UNITS + i % UNITS, row = i % slab / UNITS;
-        if (unit < size) state[i] = load(begin, (first + row) * size + unit);
+    for (int i = threadIdx.x; i < BUFFERS * buffer_size; i += THREADS) {
+        const int set = i / (BLOCKS * slab) % SETS, unit = i % (BLOCKS * slab) / slab * UNITS + i % UNITS;
+        const int row = set * half + i % slab / UNITS;
+        state[i] = !BACK && i < buffer_size && unit < size && row < rows ? load(begin, (first + row) * size + unit) : 0.0f;
+    }
+#if HELD
+    for (int i = threadIdx.x; i < SETS * slab; i += THREADS) {
+        const int unit = rank * UNITS + i % UNITS, row = i / UNITS;
+        held[i] = unit < size && row < rows ? load(BACK ? begin : begin_c, (first + row) * size + unit) : 0.0f;
     }
 #endif
 
-    // entry i of a thread: row (thread + i * THREADS) / UNITS, unit (thread + i * THREADS) % UNITS of the block
-    float h[ITEMS], x[ITEMS][GATES];
-#if CELL == 2
-    float c[ITEMS];
-#endif
-#if CELL == 1
-    float b[ITEMS];
-#endif
-#if BACK
-    float y[ITEMS];
-    bool before[ITEMS];
-#endif
     const bool downwards = BACK ? !backwards : backwards;  // in which direction time is walked
     const int begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
-    const i64 stride = (i64)batch * size;
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
-        const bool live = item < slab && unit < size;
-        const i64 row = first + item / UNITS;
-        h[i] = live ? load(begin, row * size + unit) : 0.0f;
-#if CELL == 2
-        c[i] = live ? load(begin_c, row * size + unit) : 0.0f;
-#endif
-#if CELL == 1
-        b[i] = live ? load(bias, unit) : 0.0f;
-#endif
+    const i64 stride = (i64)batch * size, move = way * stride;
+    const i64 origin = first * size + rank * UNITS;  // of the block's entries at time 0
+    constexpr int READ = BACK ? 2 : GATES;
+    // Entry `item` of a set is its row item / UNITS and unit item % UNITS of the block; from `origin` it lies this far.
+    const auto spot = [&](u32 item) { return (item / UNITS) * size + item % UNITS; };
+    const u32 whole = size - rank * UNITS > 0 ? size - rank * UNITS : 0;  // units of the block that there are
+    // What a step reads for an entry of the set that starts `from` numbers behind the tensor's: parts of the input,
+    // BACK: gradient and what tells the derivative.
+    const auto read = [&](float (&to)[READ], u32 item, i64 from, int items, bool live, bool more) {
+        live = live && item < items && item % UNITS < whole;
+        const bool asks = live && more && (item % 32 == 0 || item % UNITS == 0);
+        const i64 place = from + spot(item);
 #if BACK
-        y[i] = live && last > 0 ? load(extra, begins * stride + row * size + unit) : 0.0f;
-        before[i] = false;
-        x[i][0] = live && given && last > 0 ? load(gates, begins * stride + row * size + unit) : 0.0f;
+        if (asks && given) ask_for(gates + place + EARLY * move);
+        if (asks) ask_for(extra + place + EARLY * move);
+        to[0] = live && given ? load(gates, place) : 0.0f;
+        to[1] = live ? load(extra, place) : 0.0f;
 #else
+        const Number* at_gates = gates + GATES * (from + (i64)(item / UNITS) * size) - (GATES - 1) * (i64)(rank * UNITS) + item % UNITS;
 #pragma unroll
-        for (int g = 0; g < GATES; ++g)
-            x[i][g] = live && last > 0 ? load(gates, (begins * stride + row * size) * GATES + g * size + unit) : 0.0f;
+        for (int g = 0; g < GATES; ++g) {
+            if (asks) ask_for(at_gates + GATES * EARLY * move + g * size);
+            to[g] = live ? load(at_gates, g * size) : 0.0f;
+        }
 #endif
-    }
+    };
+    float x[ITEMS][READ];
+#if AHEAD
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+        read(x[i], threadIdx.x + i * THREADS, origin + begins * stride, rows * UNITS, last > 0, false);
+#endif
     __syncthreads();
     cluster_arrive();
     cluster_wait();
 
-    const auto in_row = [](int o) { return o; };
-    for (int step = 0; step < last + BACK; ++step) {
-        const i64 time = begins + (i64)way * step;
+    for (int turn = 0; turn < (last + BACK) * SETS; ++turn) {
+        const int step = turn / SETS, set = turn % SETS, top = set * half;
+        const int height_here = min(half, rows - top);
+        if (height_here <= 0) continue;
+        const i64 time = begins + (i64)way * step, now = origin + time * stride + (i64)top * size;
+        const int items = height_here * UNITS;
         const int buffer = BUFFERS == 2 ? step & 1 : 0, next = BUFFERS == 2 ? buffer ^ 1 : 0;
-        float ahead[ITEMS][GATES];
-#if BACK
-        float y_ahead[ITEMS];
-#endif
+        const bool more = step + 1 + EARLY < last;
+#if AHEAD
+        float ahead[ITEMS][READ];
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
-            const bool live = item < slab && unit < size && step + 1 < last;
-            const i64 at_next = (time + way) * stride + (first + item / UNITS) * size;
-#if BACK
-            ahead[i][0] = live && given ? load(gates, at_next + unit) : 0.0f;
-            y_ahead[i] = live ? load(extra, at_next + unit) : 0.0f;
+        for (int i = 0; i < ITEMS; ++i) read(ahead[i], threadIdx.x + i * THREADS, now + move, items, step + 1 < last, more);
 #else
 #pragma unroll
-            for (int g = 0; g < GATES; ++g) ahead[i][g] = live ? load(gates, at_next * GATES + g * size + unit) : 0.0f;
+        for (int i = 0; i < ITEMS; ++i) read(x[i], threadIdx.x + i * THREADS, now, items, step < last, more);
 #endif
-        }
-
+        float* old = state + buffer * buffer_size + set * BLOCKS * slab;
+#if BLOCKS > 1
+        if (step > 0) await(&boxes[buffer * SETS + set], BUFFERS == 2 ? (step - 1) >> 1 & 1 : (step - 1) & 1);
+#endif
 #if BACK
         if (step > 0)  // there is no adjoint yet
 #endif
             matrix.times(
-                state + buffer * BLOCKS * slab, UNITS, rows, pre + at.part * rows * RESULTS, RESULTS, at, in_row);
+                old, UNITS, height_here, pre + at.part * half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
         __syncthreads();
 #if BUFFERS == 1
         cluster_arrive();  // the old state is read no more
         cluster_wait();
 #endif
 
-        float* mine = state + (next * BLOCKS + rank) * slab;
+        float* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * THREADS, of = item % UNITS, unit = rank * UNITS + of;
-            if (item >= slab) continue;
-            const i64 row = first + item / UNITS;
-            const i64 place = time * stride + row * size + unit;
-            const bool runs = unit < size && (!ragged || time < lengths[row]);
+            const u32 item = threadIdx.x + i * THREADS, of = item % UNITS;
+            if (item >= items) continue;
+            const i64 place = now + spot(item);
+            const int length = ragged ? lengths[first + top + item / UNITS] : steps;
+            const bool inside = of < whole, runs = inside && time < length && step < last;
             float p[GATES];
 #pragma unroll
             for (int g = 0; g < GATES; ++g) {
                 p[g] = pre[item / UNITS * RESULTS + g * UNITS + of];
 #pragma unroll
-                for (int k = 1; k < WARPS_K; ++k) p[g] += pre[(k * rows + item / UNITS) * RESULTS + g * UNITS + of];
+                for (int k = 1; k < WARPS_K; ++k) p[g] += pre[(k * half + item / UNITS) * RESULTS + g * UNITS + of];
             }
 #if BACK
-            if (before[i]) h[i] = p[0];
-            float adjoint = 0.0f;
-            if (runs && step < last) {
-                adjoint = (h[i] + x[i][0]) * slope_at(y[i], slope);
-                store(output, place, adjoint);
-            }
-            before[i] = runs;
+            const bool ran = inside && step > 0 && time - way < length;
+            const float carried = ran ? p[0] : held[set * slab + item];
+            const float adjoint = runs ? (carried + x[i][0]) * slope_at(x[i][1], slope) : 0.0f;
+            if (runs) store(output, place, adjoint);
+            held[set * slab + item] = carried;
             mine[item] = adjoint;
-            y[i] = y_ahead[i];
-#elif CELL == 0
+#else
+            float h = old[rank * slab + item];
             if (runs) {
+#if CELL == 0
                 const float sum = p[0] + x[i][0];
-                h[i] = activate(sum, slope);
-                store(output, place, h[i]);
+                h = activate(sum, slope);
 #if KEEP && KIND == 4
                 store(extra, place, sum);
 #endif
-            }
-            mine[item] = h[i];
 #elif CELL == 1
-            if (runs) {
-                const float r = sigmoid(x[i][0] + p[0]), z = sigmoid(x[i][1] + p[1]), q = p[2] + b[i];
+                const float r = sigmoid(x[i][0] + p[0]), z = sigmoid(x[i][1] + p[1]), q = p[2] + load(bias, rank * UNITS + of);
                 const float n = tanhf(x[i][2] + r * q);
-                h[i] = n + z * (h[i] - n);
-                store(output, place, h[i]);
+                h = n + z * (h - n);
 #if KEEP
-                const i64 gate = (time * stride + row * size) * GATES + unit;
+                const i64 gate = GATES * (place - of - rank * UNITS) + rank * UNITS + of;
                 store(gates, gate, r), store(gates, gate + size, z), store(gates, gate + 2 * size, n);
                 store(extra, place, q);
 #endif
-            }
-            mine[item] = h[i];
 #else
-            if (runs) {
                 const float in = sigmoid(x[i][0] + p[0]), f = sigmoid(x[i][1] + p[1]);
                 const float g = tanhf(x[i][2] + p[2]), o = sigmoid(x[i][3] + p[3]);
-                c[i] = f * c[i] + in * g;
-                h[i] = o * tanhf(c[i]);
-                store(output, place, h[i]);
+                const float c = f * held[set * slab + item] + in * g;
+                held[set * slab + item] = c;
+                h = o * tanhf(c);
 #if KEEP
-                const i64 gate = (time * stride + row * size) * GATES + unit;
+                const i64 gate = GATES * (place - of - rank * UNITS) + rank * UNITS + of;
                 store(gates, gate, in), store(gates, gate + size, f);
                 store(gates, gate + 2 * size, g), store(gates, gate + 3 * size, o);
-                store(extra, place, c[i]);
+                store(extra, place, c);
 #endif
+#endif
+                store(output, place, h);
             }
-            mine[item] = h[i];
+            mine[item] = h;
 #endif
-#pragma unroll
-            for (int g = 0; g < GATES; ++g) x[i][g] = ahead[i][g];
         }
+#if AHEAD
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+#pragma unroll
+            for (int g = 0; g < READ; ++g) x[i][g] = ahead[i][g];
+        }
+#endif
 #if BLOCKS > 1
         publish();
         __syncthreads();
-        if (threadIdx.x == 0) expect(&boxes[next], (BLOCKS - 1) * slab * 4);
-        if (threadIdx.x < BLOCKS && threadIdx.x != rank) send(&boxes[next], mine, mine, slab * 4, threadIdx.x);
-        await(&boxes[next], BUFFERS == 2 ? step >> 1 & 1 : step & 1);
+        if (step + 1 < last + BACK) {
+            const u32 bytes = height_here * UNITS * 4;
+            u64* box = &boxes[next * SETS + set];
+            if (threadIdx.x == 0) expect(box, (BLOCKS - 1) * bytes);
+            if (threadIdx.x < BLOCKS && threadIdx.x != rank) send(box, mine, mine, bytes, threadIdx.x);
+        }
 #else
         __syncthreads();
 #endif
     }
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
-        if (item < slab && unit < size) {
-            store(end, (first + item / UNITS) * size + unit, h[i]);
+    const float* final = BACK ? held : state + (BUFFERS == 2 ? last & 1 : 0) * buffer_size + rank * slab;
+    for (int i = threadIdx.x; i < rows * UNITS; i += THREADS) {
+        const int unit = rank * UNITS + i % UNITS, row = i / UNITS;
+        if (unit >= size) continue;
+        const i64 place = (first + row) * size + unit;
+        store(end, place, BACK ? final[i] : final[row / half * BLOCKS * slab + row % half * UNITS + i % UNITS]);
 #if CELL == 2
-            store(end_c, (first + item / UNITS) * size + unit, c[i]);
+        store(end_c, place, held[i]);
 #endif
-        }
     }
-    cluster_arrive();  // a block stays while others may still write to it
+    cluster_arrive();  // a block stays while others may still send to it
     cluster_wait();
 }

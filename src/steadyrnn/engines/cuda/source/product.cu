@@ -31,10 +31,10 @@ struct Place {
         lane = threadIdx.x % 32;
         split = lane % SPLIT;
         group = lane / SPLIT;
-        const int warp = threadIdx.x / 32;
-        part = warp % WARPS_K;
+        const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // so that the compiler sees one number a warp
+        part = WARPS_K == 1 ? 0 : warp % WARPS_K;
         results = warp / WARPS_K % WARPS_O;
-        row = warp / (WARPS_K * WARPS_O);
+        row = WARPS_R == 1 ? 0 : warp / (WARPS_K * WARPS_O);
 #pragma unroll
         for (int j = 0; j < DEPTH / 4; ++j) {
             const int k = ((part * (DEPTH / 4) + j) * SPLIT + split) * 4;
@@ -43,94 +43,156 @@ struct Place {
     }
 };
 
-// Tiles lie in the order in which lanes read them: (WARPS_O, WARPS_K, EACH, DEPTH / 4, 32, 4).
+// Result and entry of the matrix that a lane holds as [e][4 * j + i] of a tile of `each`, whose first result is `first`.
+__device__ __forceinline__ int result_of(const Place& at, int first, int each, int e) {
+    return first + at.group * each + (e ^ turned(at.split, each));
+}
+__device__ __forceinline__ int entry_of(const Place& at, int j) { return ((at.part * (DEPTH / 4) + j) * SPLIT + at.split) * 4; }
+
+__device__ __forceinline__ float4 read(const float* p) {  // volatile: where it is written, so that it can be hidden
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"((u32)__cvta_generic_to_shared(p))
+                 : "memory");
+    return v;
+}
+
+__device__ __forceinline__ float from_lane(float v, int far, u32 clamp) {
+    float there;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, %3, 0xffffffff;" : "=f"(there) : "f"(v), "r"(far), "r"(clamp));
+    return there;
+}
+
+// One round of adding up the sums of SPLIT lanes, of log2(SPLIT) rounds.
 template <int each>
-__device__ __forceinline__ void read_tile(float (&w)[each][DEPTH], const float* tile, const Place& at) {
-    const float4* from = reinterpret_cast<const float4*>(tile) + (at.results * WARPS_K + at.part) * (each * (DEPTH / 4) * 32);
+__device__ __forceinline__ void add_up(float (&sum)[each], int round, u32 clamp = 0x1f) {
+    const int far = 1 << round, width = each >> (round + 1);
+    if (far >= SPLIT) return;
+    if (width == 0) sum[0] += from_lane(sum[0], far, clamp);
 #pragma unroll
-    for (int e = 0; e < each; ++e) {
-#pragma unroll
-        for (int j = 0; j < DEPTH / 4; ++j) {
-            const float4 v = from[(e * (DEPTH / 4) + j) * 32 + at.lane];
-            w[e][4 * j] = v.x, w[e][4 * j + 1] = v.y, w[e][4 * j + 2] = v.z, w[e][4 * j + 3] = v.w;
-        }
-    }
+    for (int i = 0; i < each / 2; ++i)
+        if (i < width) sum[i] += from_lane(sum[i + width], far, clamp);
 }
 
 template <int each>
-__device__ __forceinline__ float add_up(float (&sum)[each]) {
-    int far = 1;
+__device__ __forceinline__ void add_product(float (&sum)[each], const float (&w)[each][DEPTH], float4 v, int j) {
 #pragma unroll
-    for (int width = each / 2; width > 0; width /= 2, far *= 2) {
+    for (int e = 0; e < each; ++e) sum[e] = fmaf(w[e][4 * j], v.x, sum[e]);
 #pragma unroll
-        for (int i = 0; i < each / 2; ++i)
-            if (i < width) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i + width], far);
-    }
+    for (int e = 0; e < each; ++e) sum[e] = fmaf(w[e][4 * j + 1], v.y, sum[e]);
 #pragma unroll
-    for (; far < SPLIT; far *= 2) sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], far);
-    return sum[0];
+    for (int e = 0; e < each; ++e) sum[e] = fmaf(w[e][4 * j + 2], v.z, sum[e]);
+#pragma unroll
+    for (int e = 0; e < each; ++e) sum[e] = fmaf(w[e][4 * j + 3], v.w, sum[e]);
 }
 
-template <int each>
-__device__ __forceinline__ void dot(float (&sum)[each], const float (&w)[each][DEPTH], const float* vector, const Place& at) {
-#pragma unroll
-    for (int j = 0; j < DEPTH / 4; ++j) {
-        const float4 v = *reinterpret_cast<const float4*>(vector + at.offset[j]);
-#pragma unroll
-        for (int e = 0; e < each; ++e) {
-            sum[e] = fmaf(w[e][4 * j], v.x, sum[e]);
-            sum[e] = fmaf(w[e][4 * j + 1], v.y, sum[e]);
-            sum[e] = fmaf(w[e][4 * j + 2], v.z, sum[e]);
-            sum[e] = fmaf(w[e][4 * j + 3], v.w, sum[e]);
-        }
-    }
-}
-
-// Writes result o of row r to out[place(o) + r * stride_out]; `first` is the first of the warp's results in this tile.
+// Writes result o of row r to out[place(o) + r * stride_out]; `first` is the first of the warp's results in this tile. Two
+// rows at once; the sums of the two before are added up meanwhile. `zero` is 0, which the compiler does not know: a round of
+// adding up is made to wait for numbers just read, else all rounds would come first, with nothing to hide them.
 template <int each, class PlaceOf>
 __device__ __forceinline__ void multiply(
     const float (&w)[each][DEPTH], const float* vectors, int stride, int rows, float* out, int stride_out, const Place& at,
-    int first, PlaceOf place) {
-    out += place(first + at.group * each + turned(at.split, each));
+    int first, u32 zero, PlaceOf place) {
+    out += place(result_of(at, first, each, 0));
     const bool writes = at.split < each;
+    const auto finish = [&](float (&one)[each], float (&two)[each], int row, int from) {
+#pragma unroll
+        for (int round = from; round < 5; ++round) add_up(one, round), add_up(two, round);
+        if (writes) out[row * stride_out] = one[0], out[(row + WARPS_R) * stride_out] = two[0];
+    };
+    const auto advance = [&](float (&one)[each], float (&two)[each], float (&before)[each], float (&before_too)[each], int row) {
+#pragma unroll
+        for (int e = 0; e < each; ++e) one[e] = two[e] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < DEPTH / 4; ++j) {
+            const float* from = vectors + row * stride + at.offset[j];
+            const float4 v = read(from), u = read(from + WARPS_R * stride);
+            const u32 clamp = 0x1f | (__float_as_uint(u.x) & zero);
+            add_up(before, j, clamp), add_up(before_too, j, clamp);
+            add_product(one, w, v, j), add_product(two, w, u, j);
+        }
+        finish(before, before_too, row - 2 * WARPS_R, DEPTH / 4);
+    };
     int row = at.row;
-    for (; row + WARPS_R < rows; row += 2 * WARPS_R) {  // two at once: one's sums are added up while the other multiplies
-        float one[each] = {}, two[each] = {};
-        dot(one, w, vectors + row * stride, at);
-        dot(two, w, vectors + (row + WARPS_R) * stride, at);
-        const float a = add_up(one), b = add_up(two);
-        if (writes) out[row * stride_out] = a, out[(row + WARPS_R) * stride_out] = b;
+    if (row + WARPS_R < rows) {
+        float a[each] = {}, b[each] = {}, c[each], d[each];
+#pragma unroll
+        for (int j = 0; j < DEPTH / 4; ++j) {
+            const float* from = vectors + row * stride + at.offset[j];
+            add_product(a, w, read(from), j), add_product(b, w, read(from + WARPS_R * stride), j);
+        }
+        row += 2 * WARPS_R;
+        while (true) {
+            if (row + WARPS_R >= rows) {
+                finish(a, b, row - 2 * WARPS_R, 0);
+                break;
+            }
+            advance(c, d, a, b, row);
+            row += 2 * WARPS_R;
+            if (row + WARPS_R >= rows) {
+                finish(c, d, row - 2 * WARPS_R, 0);
+                break;
+            }
+            advance(a, b, c, d, row);
+            row += 2 * WARPS_R;
+        }
     }
     if (row < rows) {
         float one[each] = {};
-        dot(one, w, vectors + row * stride, at);
-        const float a = add_up(one);
-        if (writes) out[row * stride_out] = a;
+#pragma unroll
+        for (int j = 0; j < DEPTH / 4; ++j) add_product(one, w, read(vectors + row * stride + at.offset[j]), j);
+#pragma unroll
+        for (int round = 0; round < 5; ++round) add_up(one, round);
+        if (writes) out[row * stride_out] = one[0];
     }
 }
 
 struct Matrix {
     float w[EACH][DEPTH];
-    const float* later;  // in shared memory
+    float* later;  // (TILES, WARPS_O, WARPS_K, EACH_LATER, DEPTH / 4, 32, 4) in shared memory
 
-    __device__ __forceinline__ Matrix(const float* packed, float* shared, const Place& at) : later(shared) {
-        read_tile(w, packed, at);
-#if TILES > 0
-        const float4* from = reinterpret_cast<const float4*>(packed + WARPS_O * WARPS_K * EACH * DEPTH * 32);
-        for (int i = threadIdx.x; i < TILE_FLOATS / 4 * TILES; i += THREADS) reinterpret_cast<float4*>(shared)[i] = from[i];
-#endif
+    // value(o, k): the entry of the matrix, 0 beyond it
+    template <class Value>
+    __device__ __forceinline__ Matrix(float* shared, const Place& at, Value value) : later(shared) {
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+#pragma unroll
+            for (int k = 0; k < DEPTH; ++k)
+                w[e][k] = value(result_of(at, at.results * FIRST_O, EACH, e), entry_of(at, k / 4) + k % 4);
+        }
+        for (int tile = 0; tile < TILES; ++tile) {
+            for (int k = 0; k < EACH_LATER * DEPTH; ++k) {
+                const int e = k / DEPTH, j = k % DEPTH / 4;
+                slot(tile, e, j, at)[k % 4] = value(result_of(at, first_of(tile, at), EACH_LATER, e), entry_of(at, j) + k % 4);
+            }
+        }
+    }
+
+    __device__ __forceinline__ int first_of(int tile, const Place& at) const {
+        return WARPS_O * FIRST_O + (tile * WARPS_O + at.results) * LATER_O;
+    }
+
+    __device__ __forceinline__ float* slot(int tile, int e, int j, const Place& at) const {
+        return later + ((((tile * WARPS_O + at.results) * WARPS_K + at.part) * EACH_LATER + e) * (DEPTH / 4) + j) * 128 + at.lane * 4;
     }
 
     template <class PlaceOf>
     __device__ __forceinline__ void times(
-        const float* vectors, int stride, int rows, float* out, int stride_out, const Place& at, PlaceOf place) const {
-        multiply(w, vectors, stride, rows, out, stride_out, at, at.results * FIRST_O, place);
+        const float* vectors, int stride, int rows, float* out, int stride_out, const Place& at, u32 zero, PlaceOf place) const {
+        multiply(w, vectors, stride, rows, out, stride_out, at, at.results * FIRST_O, zero, place);
 #pragma unroll 1
         for (int tile = 0; tile < TILES; ++tile) {
             float v[EACH_LATER][DEPTH];
-            read_tile(v, later + tile * TILE_FLOATS, at);
-            const int first = WARPS_O * FIRST_O + (tile * WARPS_O + at.results) * LATER_O;
-            multiply(v, vectors, stride, rows, out, stride_out, at, first, place);
+#pragma unroll
+            for (int e = 0; e < EACH_LATER; ++e) {
+#pragma unroll
+                for (int j = 0; j < DEPTH / 4; ++j) {
+                    const float4 q = *reinterpret_cast<const float4*>(slot(tile, e, j, at));
+                    v[e][4 * j] = q.x, v[e][4 * j + 1] = q.y, v[e][4 * j + 2] = q.z, v[e][4 * j + 3] = q.w;
+                }
+            }
+            multiply(v, vectors, stride, rows, out, stride_out, at, first_of(tile, at), zero, place);
         }
     }
 };

@@ -2,10 +2,11 @@
 // the weight, and sends each other block the part of the state's adjoint that belongs there: G times fewer numbers than the
 // gates' adjoints would be.
 //
-// Beside head.cu's and product.cu's: CELL (1 GRU, 2 LSTM).
+// Beside head.cu's and product.cu's: CELL (1 GRU, 2 LSTM), AHEAD (whether numbers are read a step before they are used).
 
 #define WIDE (BLOCKS * UNITS)
 #define OWN (GATES * UNITS)
+#define EARLY 12  // steps
 #define SENT ((RESULTS + UNITS - 1) / UNITS * UNITS)  // results, and those that pad them
 
 extern "C" __global__ void
@@ -15,7 +16,7 @@ extern "C" __global__ void
         __launch_bounds__(THREADS, 1) run_scatter(
             const Number* __restrict__ gates,   // (T, B, G * H): what the run kept
             const Number* __restrict__ extra,   // (T, B, H): LSTM its c, GRU the candidate's product
-            const float* __restrict__ packed,   // (BLOCKS, ...): the weight, as product.cu reads it
+            const Number* __restrict__ weight,  // (G * H, H)
             const Number* __restrict__ states,  // (T, B, H): GRU, the outputs
             const Number* __restrict__ start,   // (B, H): the state before, LSTM its c
             const Number* __restrict__ grad,    // (T, B, H): gradient of the output, where `given`
@@ -26,7 +27,7 @@ extern "C" __global__ void
             Number* __restrict__ end,           // (B, H)
             Number* __restrict__ end_c,         // (B, H)
             const int* __restrict__ lengths,    // (B,), where `ragged`
-            int steps, int batch, int size, int height, int ragged, int backwards, int given) {
+            int steps, int batch, int size, int height, int ragged, int backwards, int given, u32 zero) {
     extern __shared__ __align__(128) float memory[];
     __shared__ __align__(8) u64 box;
     const int rank = block_rank();
@@ -36,31 +37,43 @@ extern "C" __global__ void
     float* inbox = memory;                                        // (BLOCKS, rows, UNITS): parts of the state's adjoint
     float* outbox = inbox + (BLOCKS > 1 ? WIDE * height : 0);     // likewise, for the others
     float* own = outbox + SENT * height;                          // (rows, OWN): adjoints of the own gates
-    float* later = own + OWN * height;
+    float* held_h = own + OWN * height;                           // (rows, UNITS): the state's adjoint
+    float* held_c = held_h + UNITS * height;                      // LSTM: of c; GRU: what goes past the gates
+    float* later = held_c + UNITS * height;
     const int last = ragged ? lengths[first] : steps;
 
     const Place at(OWN, 0, OWN);
-    const Matrix matrix(packed + (i64)rank * (WARPS_O * WARPS_K * EACH * DEPTH * 32 + TILES * TILE_FLOATS), later, at);
+    const Matrix matrix(later, at, [&](int o, int k) {
+        const int unit = rank * UNITS + k % UNITS;
+        const bool inside = o < size && k < OWN && unit < size;
+        return inside ? load(weight, ((i64)(k / UNITS) * size + unit) * size + o) : 0.0f;
+    });
     if (threadIdx.x == 0) open_mailbox(&box);
+    for (int i = threadIdx.x; i < slab; i += THREADS) {
+        const int unit = rank * UNITS + i % UNITS;
+        const i64 place = (first + i / UNITS) * size + unit;
+        held_h[i] = unit < size ? load(begin, place) : 0.0f;
+        held_c[i] = unit < size && CELL == 2 ? load(begin_c, place) : 0.0f;
+    }
 
     const bool downwards = !backwards;
     const int begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
     const i64 stride = (i64)batch * size;
     // LSTM: i f g o, c, c before, gradient. GRU: r z n, candidate's product, h before, gradient.
     constexpr int SAVED = GATES + 3;
-    float d_h[ITEMS], now[ITEMS][SAVED];
-    bool before[ITEMS];
-#if CELL == 2
-    float d_c[ITEMS];
-#else
-    float direct[ITEMS];
-#endif
-
-    const auto fetch = [&](float (&to)[SAVED], int item, i64 time, bool live) {
+    const auto read = [&](float (&to)[SAVED], u32 item, i64 time, bool live) {
         const int unit = rank * UNITS + item % UNITS;
         const i64 row = first + item / UNITS;
         live = live && item < slab && unit < size && (!ragged || time < lengths[row]);
         const i64 place = time * stride + row * size + unit, gate = (time * stride + row * size) * GATES + unit;
+        const i64 soon = (i64)EARLY * way;
+        if (live && time + soon >= 0 && time + soon < last && (item % 32 == 0 || item % UNITS == 0)) {
+#pragma unroll
+            for (int g = 0; g < GATES; ++g) ask_for(gates + gate + soon * stride * GATES + g * size);
+            ask_for(extra + place + soon * stride);
+            if (CELL == 1) ask_for(states + place + soon * stride);
+            if (given) ask_for(grad + place + soon * stride);
+        }
 #pragma unroll
         for (int g = 0; g < GATES; ++g) to[g] = live ? load(gates, gate + g * size) : 0.0f;
         to[GATES] = live ? load(extra, place) : 0.0f;
@@ -70,21 +83,11 @@ extern "C" __global__ void
         to[GATES + 1] = !live ? 0.0f : from ? load(of, place + way * stride) : load(start, row * size + unit);
         to[GATES + 2] = live && given ? load(grad, place) : 0.0f;
     };
-
+    float now[ITEMS][SAVED];
+#if AHEAD
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
-        const bool live = item < slab && unit < size;
-        const i64 place = (first + item / UNITS) * size + unit;
-        d_h[i] = live ? load(begin, place) : 0.0f;
-        before[i] = false;
-#if CELL == 2
-        d_c[i] = live ? load(begin_c, place) : 0.0f;
-#else
-        direct[i] = 0.0f;
+    for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, begins, last > 0);
 #endif
-        fetch(now[i], item, begins, last > 0);
-    }
     __syncthreads();
     cluster_arrive();
     cluster_wait();
@@ -92,41 +95,42 @@ extern "C" __global__ void
     const auto by_owner = [&](int o) { return o / UNITS * slab + o % UNITS; };
     for (int step = 0; step <= last; ++step) {
         const i64 time = begins + (i64)way * step;
-        float ahead[ITEMS][SAVED];
+#if !AHEAD
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) fetch(ahead[i], threadIdx.x + i * THREADS, time + way, step + 1 < last);
-
+        for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, time, step < last);
+#endif
+#if BLOCKS > 1
+        if (step > 0) await(&box, (step - 1) & 1);
+#endif
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * THREADS, of = item % UNITS, unit = rank * UNITS + of;
+            const u32 item = threadIdx.x + i * THREADS, of = item % UNITS, unit = rank * UNITS + of;
             if (item >= slab) continue;
             const i64 row = first + item / UNITS;
-            const bool runs = step < last && unit < size && (!ragged || time < lengths[row]);
-            if (before[i]) {
+            const int length = ragged ? lengths[row] : steps;
+            const bool runs = step < last && unit < size && time < length;
+            float d_h = held_h[item];
+            if (step > 0 && unit < size && time - way < length) {  // it ran
                 float sum = inbox[item];
 #pragma unroll
                 for (int p = 1; p < BLOCKS; ++p) sum += inbox[p * slab + item];
-#if CELL == 2
-                d_h[i] = sum;
-#else
-                d_h[i] = sum + direct[i];
-#endif
+                d_h = CELL == 2 ? sum : sum + held_c[item];
+                held_h[item] = d_h;
             }
-            before[i] = runs;
             float d[GATES];
 #pragma unroll
             for (int g = 0; g < GATES; ++g) d[g] = 0.0f;
             if (runs) {
-                const float total = d_h[i] + now[i][GATES + 2];
+                const float total = d_h + now[i][GATES + 2];
                 const i64 gate = (time * stride + row * size) * GATES + unit;
 #if CELL == 2
                 const float in = now[i][0], f = now[i][1], g = now[i][2], o = now[i][3], c = tanhf(now[i][4]);
-                d_c[i] += total * o * (1.0f - c * c);
-                d[0] = d_c[i] * g * in * (1.0f - in);
-                d[1] = d_c[i] * now[i][5] * f * (1.0f - f);
-                d[2] = d_c[i] * in * (1.0f - g * g);
+                const float d_c = held_c[item] + total * o * (1.0f - c * c);
+                d[0] = d_c * g * in * (1.0f - in);
+                d[1] = d_c * now[i][5] * f * (1.0f - f);
+                d[2] = d_c * in * (1.0f - g * g);
                 d[3] = total * c * o * (1.0f - o);
-                d_c[i] *= f;
+                held_c[item] = d_c * f;
 #pragma unroll
                 for (int k = 0; k < GATES; ++k) store(adjoint, gate + k * size, d[k]);
 #else
@@ -135,41 +139,39 @@ extern "C" __global__ void
                 d[0] = d_n * now[i][3] * r * (1.0f - r);
                 d[1] = total * (now[i][4] - n) * z * (1.0f - z);
                 d[2] = d_n * r;
-                direct[i] = total * z;
+                held_c[item] = total * z;
                 store(adjoint, gate, d[0]), store(adjoint, gate + size, d[1]), store(adjoint, gate + 2 * size, d_n);
                 store(inner, time * stride + row * size + unit, d[2]);
 #endif
             }
 #pragma unroll
             for (int g = 0; g < GATES; ++g) own[item / UNITS * OWN + g * UNITS + of] = d[g];
-#pragma unroll
-            for (int k = 0; k < SAVED; ++k) now[i][k] = ahead[i][k];
         }
         if (step == last) break;
         __syncthreads();
         cluster_arrive();  // what came is read, and so, everywhere, is what was sent
         cluster_wait();
-        matrix.times(own, OWN, rows, outbox, UNITS, at, by_owner);
+#if AHEAD
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, time + way, step + 1 < last);
+#endif
+        matrix.times(own, OWN, rows, outbox, UNITS, at, zero, by_owner);
 #if BLOCKS > 1
         publish();
         __syncthreads();
         if (threadIdx.x == 0) expect(&box, BLOCKS * slab * 4);
         if (threadIdx.x < BLOCKS) send(&box, inbox + rank * slab, outbox + threadIdx.x * slab, slab * 4, threadIdx.x);
-        await(&box, step & 1);
 #else
         __syncthreads();
 #endif
     }
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        const int item = threadIdx.x + i * THREADS, unit = rank * UNITS + item % UNITS;
-        const i64 place = (first + item / UNITS) * size + unit;
-        if (item < slab && unit < size) {
-            store(end, place, d_h[i]);
-#if CELL == 2
-            store(end_c, place, d_c[i]);
-#endif
-        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < slab; i += THREADS) {
+        const int unit = rank * UNITS + i % UNITS;
+        const i64 place = (first + i / UNITS) * size + unit;
+        if (unit >= size) continue;
+        store(end, place, held_h[i]);
+        if (CELL == 2) store(end_c, place, held_c[i]);
     }
     cluster_arrive();
     cluster_wait();
