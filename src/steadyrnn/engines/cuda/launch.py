@@ -11,7 +11,8 @@ from steadyrnn.errors import EngineError
 from ..call import Call
 from .compile import Compiled, kernel
 from .kinds import NUMBERS
-from .plan import SHARED, THREADS, Layout, gather_layout, scatter_layout
+from .plan import SHARED, Layout, gather_layout, scatter_layout
+from .products import THREADS
 
 __all__ = ["Rows", "fits", "gather", "scatter"]
 
@@ -74,7 +75,7 @@ def compiled(name: str, layout: Layout, variant: Variant, device: torch.device) 
         **layout.product._asdict(), "threads": THREADS, "blocks": layout.blocks, "units": layout.units,
         "items": layout.items, "buffers": layout.buffers, "sets": layout.sets, "ahead": layout.ahead, **variant._asdict(),
     }  # fmt: skip
-    return kernel(("head", "product", name), f"run_{name}", tuple(defined.items()), SHARED, device)
+    return kernel(("head", layout.product.source, name), f"run_{name}", tuple(defined.items()), SHARED, device)
 
 
 def blocks_for(layout: Layout, batch: int) -> int:
@@ -89,7 +90,7 @@ def gather(
     """Run a cell over time, or the adjoint of an Elman cell; arguments as in ``source/gather.cu``."""
     steps, batch, size = output.shape
     number = weight.shape[0] // size
-    layout = found(gather_layout(size, number, batch, processors(weight.device)))
+    layout = found(gather_layout(size, number, batch, processors(weight.device), output.dtype.itemsize == 2))
     run = compiled("gather", layout, Variant(number, NUMBERS[output.dtype], kind, cell, back, keep), weight.device)
     nothing = output
     lengths = nothing if rows.lengths is None else rows.lengths
@@ -107,7 +108,7 @@ def scatter(
     """Run the adjoint of a gated cell; arguments as in ``source/scatter.cu``."""
     steps, batch, size = states.shape
     number = weight.shape[0] // size
-    layout = found(scatter_layout(size, number, batch, processors(weight.device)))
+    layout = found(scatter_layout(size, number, batch, processors(weight.device), states.dtype.itemsize == 2))
     run = compiled("scatter", layout, Variant(number, NUMBERS[states.dtype], 0, cell), weight.device)
     lengths = states if rows.lengths is None else rows.lengths
     run(blocks_for(layout, batch), THREADS, layout.shared, [

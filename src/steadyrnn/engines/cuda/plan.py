@@ -1,76 +1,19 @@
-"""How a recurrence is laid out on a GPU: how many blocks share a weight, how many rows they run, what a lane holds."""
+"""How a recurrence is laid out on a GPU: how many blocks share a weight, and how many rows they run."""
 
 import math
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-__all__ = ["SHARED", "THREADS", "Layout", "Product", "gather_layout", "product_for", "scatter_layout"]
+from .products import THREADS, Product, TensorProduct, product_for, tensor_product_for
 
-THREADS = 256
-"""Of a block: eight warps, so that each lane may have 255 registers."""
-_WARPS = THREADS // 32
+__all__ = ["SHARED", "Layout", "clusters_at_once", "gather_layout", "scatter_layout"]
+
 SHARED = 227 * 1024 - 256
 """Bytes of shared memory that a block may ask for: an H200's, less what a kernel names for itself."""
 _SIZES = (1, 2, 4, 8, 16)  # of a cluster; 16 is the most a GPU of compute capability 9.0 runs
 _AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # clusters that an H200 runs side by side, as its driver tells
 _MOST_ITEMS = 8
-
-
-class Product(NamedTuple):
-    """How a block multiplies, see ``source/product.cu``."""
-
-    split: int  # lanes that share a result
-    depth: int  # entries of a row that a lane holds
-    each: int  # results of a lane in the first tile
-    each_later: int
-    tiles: int  # beyond the first
-    warps_k: int
-    warps_o: int
-    warps_r: int
-
-    @property
-    def results(self) -> int:
-        """Of a block."""
-        return self.warps_o * (32 // self.split) * (self.each + self.tiles * self.each_later)
-
-    @property
-    def reach(self) -> int:
-        """The length of a row, padded."""
-        return self.warps_k * self.split * self.depth
-
-    @property
-    def first_floats(self) -> int:
-        """Numbers in the first tile."""
-        return self.warps_o * self.warps_k * 32 * self.each * self.depth
-
-    @property
-    def later_floats(self) -> int:
-        """Numbers in all tiles beyond the first: those that lie in shared memory."""
-        return self.tiles * self.warps_o * self.warps_k * 32 * self.each_later * self.depth
-
-
-def product_for(results: int, length: int, rows: int) -> Product:
-    """Return how a block finds ``results`` results from vectors of ``length`` for ``rows`` rows.
-
-    A lane holds 16 numbers of a row or fewer and, where there are rows enough, 8 results: then a number read from shared
-    memory is used eight times. What 128 registers do not hold goes to shared memory.
-
-    Example:
-        >>> product_for(64, 512, 9)
-        Product(split=32, depth=16, each=8, each_later=4, tiles=0, warps_k=1, warps_o=8, warps_r=1)
-    """
-    warps_k = next(k for k in (1, 2, 4, 8) if 512 * k >= length or k == _WARPS)
-    part = -(-length // warps_k)
-    split = next(s for s in (8, 16, 32) if 16 * s >= part or s == 32)
-    depth = -(-part // (4 * split)) * 4
-    lanes, warps = 32 // split, _WARPS // warps_k
-    for warps_r in (8, 4, 2):
-        if warps_r <= min(rows, warps) and warps // warps_r * lanes * 8 >= results:
-            return Product(split, depth, 8, 4, 0, warps_k, warps // warps_r, warps_r)
-    each = next((e for e in (1, 2, 4, 8) if warps * lanes * e >= results), 8)
-    tiles = -(-max(results - warps * lanes * each, 0) // (warps * lanes * 4))
-    return Product(split, depth, each, 4, tiles, warps_k, warps, 1)
 
 
 class Layout(NamedTuple):
@@ -82,18 +25,32 @@ class Layout(NamedTuple):
     buffers: int  # for the state
     sets: int  # of rows, that take turns
     shared: int  # bytes of shared memory
-    product: Product
+    product: Product | TensorProduct
+
+    @property
+    def half(self) -> int:
+        """Rows of a set."""
+        return -(-self.height // self.sets)
 
     @property
     def items(self) -> int:
         """Entries of the state that a thread finishes at once; rounded, since each number is a kernel of its own."""
-        wanted = -(-(-(-self.height // self.sets) * self.units) // THREADS)
+        wanted = -(-self.half * self.units // THREADS)
         return wanted if wanted <= 4 else 6 if wanted <= 6 else _MOST_ITEMS
 
     @property
     def ahead(self) -> bool:
         """Say whether steps are so short that what they read must be read before."""
         return self.sets == 1 and self.items == 1
+
+    def cycles(self, batch: int, processors: int) -> float:
+        """Return about how many cycles a step of the whole batch takes."""
+        work = self.sets * self.product.cycles(self.half)
+        sent = self.height * self.blocks * self.units * self.product.entry_bytes
+        message = 0.0 if self.blocks == 1 else 350 + 20 * self.blocks + sent / 18
+        hidden = 0.0 if self.sets == 1 else min(message, work / 2)
+        rounds = -(-batch // (self.height * clusters_at_once(self.blocks, processors)))
+        return rounds * (300 * self.sets + self.height * self.units / 3 + work + message - hidden)
 
 
 def clusters_at_once(blocks: int, processors: int) -> int:
@@ -113,70 +70,89 @@ def rows_of(batch: int, blocks: int, processors: int, most: int) -> int:
     return -(-batch // (at_once * rounds))
 
 
-def cycles(layout: Layout, batch: int, processors: int) -> float:
-    """Return about how many cycles a step of the whole batch takes."""
-    product, rows = layout.product, layout.height
-    first, later = product.first_floats, product.later_floats
-    work = rows * (first / 96 + later / 64) + later / 16
-    message = 0.0 if layout.blocks == 1 else 350 + 20 * layout.blocks + rows * layout.blocks * layout.units * 4 / 18
-    hidden = 0.0 if layout.sets == 1 else min(message, work / 2)
-    rounds = -(-batch // (rows * clusters_at_once(layout.blocks, processors)))
-    return rounds * (300 * layout.sets + work + message - hidden)
-
-
 @cache
-def gather_layout(size: int, gates: int, batch: int, processors: int) -> Layout | None:
+def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> Layout | None:
     """Return the layout of ``source/gather.cu`` for ``size`` units, or None where the weight fits nowhere.
+
+    Args:
+        size: Units.
+        gates: Of a unit.
+        batch: Rows.
+        processors: Multiprocessors of the device.
+        narrow: Whether numbers have 16 bits, for which there are the matrix units.
 
     Example:
         >>> gather_layout(512, 1, 128, 132)[:3]
         (8, 64, 9)
     """
-    found = []
-    for blocks in _SIZES:
-        units = -(-size // (4 * blocks)) * 4
-        for buffers in (2, 1) if blocks > 1 else (2,):
 
-            def at(rows: int, units: int = units, blocks: int = blocks, buffers: int = buffers) -> Layout:
-                sets = 2 if blocks > 1 and rows >= 8 else 1
-                half = -(-rows // sets)
-                product = product_for(gates * units, blocks * units, half)
-                numbers = half * (sets * units * (buffers * blocks + 1) + product.warps_k * product.results)
-                return Layout(blocks, units, rows, buffers, sets, 4 * (numbers + product.later_floats), product)
+    def at(rows: int, blocks: int, buffers: int, sets: int, tensor: bool) -> Layout | None:
+        if (blocks == 1 and (buffers, sets) != (2, 1)) or (sets == 2 and rows < 8):
+            return None
+        units, half = units_of(size, blocks, tensor), -(-rows // sets)
+        wide = blocks * units
+        product = tensor_product_for(gates * units, wide, half, units) if tensor else product_for(gates * units, wide, half)
+        if product is None:
+            return None
+        entries = buffers * sets * half * wide + (8 * units if tensor else 0)  # rows that pad eight are read, too
+        numbers = half * (sets * units + product.warps_k * product.results)
+        return Layout(
+            blocks, units, rows, buffers, sets, entries * product.entry_bytes + 4 * numbers + product.later_bytes, product
+        )
 
-            found += fitting(at, units, batch, processors)
-    return min(found, key=lambda layout: cycles(layout, batch, processors), default=None)
+    choices = [(b, buffers, sets, t) for b in _SIZES for buffers in (2, 1) for sets in (1, 2) for t in tensors(narrow)]
+    return cheapest([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
 
 
 @cache
-def scatter_layout(size: int, gates: int, batch: int, processors: int) -> Layout | None:
-    """Return the layout of ``source/scatter.cu``, or None where the weight fits nowhere.
+def scatter_layout(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> Layout | None:
+    """Return the layout of ``source/scatter.cu``, or None where the weight fits nowhere; arguments as above.
 
     Example:
         >>> scatter_layout(512, 4, 128, 132)[:3]
         (16, 32, 19)
     """
-    found = []
-    for blocks in _SIZES:
-        units = -(-size // (4 * blocks)) * 4
 
-        def at(rows: int, units: int = units, blocks: int = blocks) -> Layout:
-            product = product_for(blocks * units, gates * units, rows)
-            sent = -(-product.results // units) * units
-            numbers = rows * ((blocks * units if blocks > 1 else 0) + sent + (gates + 2) * units) + product.later_floats
-            return Layout(blocks, units, rows, 1, 1, 4 * numbers, product)
+    def at(rows: int, blocks: int, tensor: bool) -> Layout | None:
+        units = units_of(size, blocks, tensor)
+        own, wide = gates * units, blocks * units
+        product = tensor_product_for(wide, own, rows, own) if tensor else product_for(wide, own, rows)
+        if product is None:
+            return None
+        sent = -(-product.results // units) * units
+        numbers = rows * ((wide if blocks > 1 else 0) + sent + 2 * units)
+        shared = 4 * numbers + (rows + 8 * tensor) * own * product.entry_bytes + product.later_bytes
+        return Layout(blocks, units, rows, 1, 1, shared, product)
 
-        found += fitting(at, units, batch, processors)
-    return min(found, key=lambda layout: cycles(layout, batch, processors), default=None)
+    choices = [(blocks, tensor) for blocks in _SIZES for tensor in tensors(narrow)]
+    return cheapest([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
 
 
-def fitting(at: Callable[[int], Layout], units: int, batch: int, processors: int) -> list[Layout]:
-    """Return the layout with as many rows as are wanted or fit, in a list; an empty one if not even one row fits."""
-    blocks = at(1).blocks
-    wanted = rows_of(batch, blocks, processors, max(1, _MOST_ITEMS * THREADS // units))
-    while wanted > 1 and at(wanted).shared > SHARED:
-        wanted = math.ceil(wanted / 2)
-    layout = at(wanted)
-    if layout.shared > SHARED or layout.product.depth > 16:
-        return []
-    return [layout._replace(height=rows_of(batch, blocks, processors, wanted))]
+def tensors(narrow: bool) -> tuple[bool, ...]:
+    """Return whether the matrix units may, or may not, be used."""
+    return (False, True) if narrow else (False,)
+
+
+def units_of(size: int, blocks: int, tensor: bool) -> int:
+    """Return the units of a block: all are read 16 bytes at a time, those of a fragment 32 entries."""
+    step = 32 if tensor else 4
+    return -(-size // (step * blocks)) * step
+
+
+def cheapest(choices: list[Callable[[int], Layout | None]], batch: int, processors: int) -> Layout | None:
+    """Return the layout that takes fewest cycles, each with as many rows as are wanted or fit; None if nothing fits."""
+    found = [layout for choice in choices if (layout := fitting(choice, batch, processors)) is not None]
+    return min(found, key=lambda layout: layout.cycles(batch, processors), default=None)
+
+
+def fitting(at: Callable[[int], Layout | None], batch: int, processors: int) -> Layout | None:
+    """Return the layout with as many rows as are wanted or fit; None if there is none."""
+    for most in (1024, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1):
+        example = at(min(most, batch)) or at(8)
+        if example is None:
+            continue
+        rows = rows_of(batch, example.blocks, processors, most)
+        layout = at(rows)
+        if layout is not None and layout.shared <= SHARED and math.ceil(layout.half * layout.units / THREADS) <= _MOST_ITEMS:
+            return layout
+    return None

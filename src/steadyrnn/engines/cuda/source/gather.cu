@@ -36,8 +36,8 @@ extern "C" __global__ void
     const i64 first = (i64)(blockIdx.x / BLOCKS) * height;
     const int rows = (int)(batch - first < height ? batch - first : height);
     const int half = (height + SETS - 1) / SETS, slab = half * UNITS, buffer_size = SETS * BLOCKS * slab;
-    float* state = memory;                         // (BUFFERS, SETS, BLOCKS, half, UNITS)
-    float* pre = state + BUFFERS * buffer_size;    // (WARPS_K, half, RESULTS)
+    Entry* state = reinterpret_cast<Entry*>(memory);                         // (BUFFERS, SETS, BLOCKS, half, UNITS)
+    float* pre = reinterpret_cast<float*>(state + BUFFERS * buffer_size);    // (WARPS_K, half, RESULTS)
     float* held = pre + WARPS_K * half * RESULTS;  // (SETS, half, UNITS): LSTM c, BACK what is carried
     float* later = held + (HELD ? SETS * slab : 0);
     const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
@@ -56,7 +56,8 @@ extern "C" __global__ void
     for (int i = threadIdx.x; i < BUFFERS * buffer_size; i += THREADS) {
         const int set = i / (BLOCKS * slab) % SETS, unit = i % (BLOCKS * slab) / slab * UNITS + i % UNITS;
         const int row = set * half + i % slab / UNITS;
-        state[i] = !BACK && i < buffer_size && unit < size && row < rows ? load(begin, (first + row) * size + unit) : 0.0f;
+        const bool given_here = !BACK && i < buffer_size && unit < size && row < rows;
+        state[i - i % UNITS + swap(i % UNITS, i % slab / UNITS)] = entry(given_here ? load(begin, (first + row) * size + unit) : 0.0f);
     }
 #if HELD
     for (int i = threadIdx.x; i < SETS * slab; i += THREADS) {
@@ -119,7 +120,7 @@ extern "C" __global__ void
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) read(x[i], threadIdx.x + i * THREADS, now, items, step < last, more);
 #endif
-        float* old = state + buffer * buffer_size + set * BLOCKS * slab;
+        const Entry* old = state + buffer * buffer_size + set * BLOCKS * slab;
 #if BLOCKS > 1
         if (step > 0) await(&boxes[buffer * SETS + set], BUFFERS == 2 ? (step - 1) >> 1 & 1 : (step - 1) & 1);
 #endif
@@ -134,12 +135,13 @@ extern "C" __global__ void
         cluster_wait();
 #endif
 
-        float* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
+        Entry* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             const u32 item = threadIdx.x + i * THREADS, of = item % UNITS;
             if (item >= items) continue;
             const i64 place = now + spot(item);
+            const u32 slot = item - of + swap(of, item / UNITS);
             const int length = ragged ? lengths[first + top + item / UNITS] : steps;
             const bool inside = of < whole, runs = inside && time < length && step < last;
             float p[GATES];
@@ -155,9 +157,9 @@ extern "C" __global__ void
             const float adjoint = runs ? (carried + x[i][0]) * slope_at(x[i][1], slope) : 0.0f;
             if (runs) store(output, place, adjoint);
             held[set * slab + item] = carried;
-            mine[item] = adjoint;
+            mine[slot] = entry(adjoint);
 #else
-            float h = old[rank * slab + item];
+            float h = value_of(old[rank * slab + slot]);
             if (runs) {
 #if CELL == 0
                 const float sum = p[0] + x[i][0];
@@ -189,7 +191,7 @@ extern "C" __global__ void
 #endif
                 store(output, place, h);
             }
-            mine[item] = h;
+            mine[slot] = entry(h);
 #endif
         }
 #if AHEAD
@@ -203,7 +205,7 @@ extern "C" __global__ void
         publish();
         __syncthreads();
         if (step + 1 < last + BACK) {
-            const u32 bytes = height_here * UNITS * 4;
+            const u32 bytes = items * sizeof(Entry);
             u64* box = &boxes[next * SETS + set];
             if (threadIdx.x == 0) expect(box, (BLOCKS - 1) * bytes);
             if (threadIdx.x < BLOCKS && threadIdx.x != rank) send(box, mine, mine, bytes, threadIdx.x);
@@ -212,12 +214,13 @@ extern "C" __global__ void
         __syncthreads();
 #endif
     }
-    const float* final = BACK ? held : state + (BUFFERS == 2 ? last & 1 : 0) * buffer_size + rank * slab;
+    const Entry* final = state + (BUFFERS == 2 ? last & 1 : 0) * buffer_size + rank * slab;
     for (int i = threadIdx.x; i < rows * UNITS; i += THREADS) {
         const int unit = rank * UNITS + i % UNITS, row = i / UNITS;
         if (unit >= size) continue;
         const i64 place = (first + row) * size + unit;
-        store(end, place, BACK ? final[i] : final[row / half * BLOCKS * slab + row % half * UNITS + i % UNITS]);
+        const int spot_in = row / half * BLOCKS * slab + row % half * UNITS + swap(i % UNITS, row % half);
+        store(end, place, BACK ? held[i] : value_of(final[spot_in]));
 #if CELL == 2
         store(end_c, place, held[i]);
 #endif

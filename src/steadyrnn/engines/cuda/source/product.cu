@@ -13,7 +13,13 @@
 #define FIRST_O (LANES_O * EACH)        // results of a warp in the first tile
 #define LATER_O (LANES_O * EACH_LATER)  // and in each later one
 #define RESULTS (WARPS_O * (FIRST_O + TILES * LATER_O))  // of a block; where fewer are wanted, the rest are 0
-#define TILE_FLOATS (WARPS_O * WARPS_K * EACH_LATER * DEPTH * 32)
+#define LATER_BYTES (TILES * WARPS_O * WARPS_K * EACH_LATER * DEPTH * 32 * 4)
+
+typedef float Entry;
+
+__device__ __forceinline__ Entry entry(float v) { return v; }
+__device__ __forceinline__ float value_of(Entry e) { return e; }
+__device__ __forceinline__ int swap(int k, int row) { return k; }
 
 __device__ __forceinline__ int turned(int lane, int each) {
     int result = 0;

@@ -36,8 +36,8 @@ extern "C" __global__ void
     const int slab = rows * UNITS;
     float* inbox = memory;                                        // (BLOCKS, rows, UNITS): parts of the state's adjoint
     float* outbox = inbox + (BLOCKS > 1 ? WIDE * height : 0);     // likewise, for the others
-    float* own = outbox + SENT * height;                          // (rows, OWN): adjoints of the own gates
-    float* held_h = own + OWN * height;                           // (rows, UNITS): the state's adjoint
+    Entry* own = reinterpret_cast<Entry*>(outbox + SENT * height);    // (rows, OWN): adjoints of the own gates
+    float* held_h = reinterpret_cast<float*>(own + OWN * height);     // (rows, UNITS): the state's adjoint
     float* held_c = held_h + UNITS * height;                      // LSTM: of c; GRU: what goes past the gates
     float* later = held_c + UNITS * height;
     const int last = ragged ? lengths[first] : steps;
@@ -145,7 +145,8 @@ extern "C" __global__ void
 #endif
             }
 #pragma unroll
-            for (int g = 0; g < GATES; ++g) own[item / UNITS * OWN + g * UNITS + of] = d[g];
+            for (int g = 0; g < GATES; ++g)
+                own[item / UNITS * OWN + swap(g * UNITS + of, item / UNITS)] = entry(d[g]);
         }
         if (step == last) break;
         __syncthreads();
