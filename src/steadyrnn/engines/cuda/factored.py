@@ -1,0 +1,224 @@
+"""The Elman loop on a GPU with a weight in factors: layout, launch, and the products outside of time."""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import Absolute, Activation, LeakyReLU
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.errors import EngineError
+from steadyrnn.linalg.operators import DiagonalLowRank
+
+from ..base import Recurrence
+from ..call import Call, Forward, Gradients
+from ..cpu.base import folded_bias
+from ..cpu.products import History, flat
+from ..weights import stacked
+from .compile import Compiled, kernel
+from .families import GPUFamily
+from .kinds import KINDS, NUMBERS
+from .launch import Rows, processors
+from .plan import SHARED, clusters_at_once
+
+__all__ = ["FactoredLoop", "arranged", "factored_layout", "in_factors", "pays", "refusal"]
+
+HIGHEST_RANK, WIDEST = 64, 4096
+"""The most columns of a factor, and the most units, that a cluster holds in registers."""
+_THREADS = 256
+_NUMBERS = 16384  # of a factor that a block holds: 64 registers a thread
+_MOST_UNITS = 1024
+_ENTRIES = 16  # of the state that a thread finishes in a step
+_AT_ONCE = 2**25  # numbers of a product of tensors that are in memory together
+
+
+class FactoredLayout(NamedTuple):
+    """How ``source/factored.cu`` is launched."""
+
+    blocks: int  # of a cluster
+    units: int  # of a block
+    rank: int  # columns of a factor, padded
+    height: int  # rows of a cluster
+
+    @property
+    def items(self) -> int:
+        """Units of a thread."""
+        return -(-self.units // _THREADS)
+
+    @property
+    def rows(self) -> int:
+        """Rows that there is place for: they are multiplied in pairs."""
+        return self.height if self.height == 1 else self.height + self.height % 2
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: states, their products, what blocks send, and a factor on its way to registers."""
+        parts = 1 if self.blocks == 1 else 1 + 2 * self.blocks
+        state = -(-self.units // 128) * 128
+        return 4 * (self.rows * (state + parts * self.rank) + self.units * (self.rank + 1))
+
+
+@cache
+def factored_layout(size: int, rank: int, batch: int, processors: int) -> FactoredLayout:
+    """Return the layout for ``size`` units and factors of ``rank`` columns: as few blocks as hold the factors.
+
+    Example:
+        >>> factored_layout(512, 32, 128, 132)
+        FactoredLayout(blocks=1, units=512, rank=32, height=1)
+        >>> factored_layout(1024, 32, 128, 132)
+        FactoredLayout(blocks=2, units=512, rank=32, height=2)
+    """
+    padded = max(8, 1 << (rank - 1).bit_length())
+    most = min(_MOST_UNITS, _NUMBERS // padded)
+    for blocks in (1, 2, 4, 8, 16):
+        units = -(-size // (4 * blocks)) * 4
+        if units <= most:
+            layout = FactoredLayout(blocks, units, padded, 1)
+            lanes, tallest = clusters_at_once(blocks, processors), _ENTRIES // layout.items // 2 * 2
+            rounds = -(-batch // (lanes * tallest))
+            return layout._replace(height=-(-batch // (lanes * rounds)))
+    raise EngineError(f"Factors of {size} x {rank} fit no cluster of multiprocessors; use `engine='auto'`.")
+
+
+def pays(size: int, rank: int, rows: int) -> bool:
+    """Say whether a step with factors is expected to take less time than one with the dense weight.
+
+    As on the CPU, half of the flops must go, in a weight that is not small; how many ``rows`` there are changes nothing, as
+    long as there is one: both kernels then share the GPU out to them.
+
+    Example:
+        >>> pays(512, 32, 128), pays(512, 160, 128), pays(128, 8, 128)
+        (True, False, False)
+    """
+    return rows > 0 and size >= 256 and 4 * rank <= size
+
+
+def refusal(recurrence: Recurrence) -> str | None:
+    """Return why the kernel cannot run a recurrence on a GPU, as a clause that ends a sentence; None if it can.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero = torch.zeros(1, 1)
+        >>> refusal(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero))
+        'its recurrent weight is not one matrix in factors'
+    """
+    weight, cell = recurrence.weight_hh, recurrence.cell
+    if not isinstance(weight, DiagonalLowRank):
+        return "its recurrent weight is not one matrix in factors"
+    if not isinstance(cell, RNNStep) or type(cell.activation) not in KINDS:
+        return f"there is no kernel for the cell {cell.key}"
+    if recurrence.input.dtype not in NUMBERS:
+        return f"its dtype is {recurrence.input.dtype}"
+    size, rank = weight.left.shape
+    if not 0 < rank <= HIGHEST_RANK:
+        return f"its factors have {rank} columns, and the kernel takes 1 to {HIGHEST_RANK}"
+    return None if size <= WIDEST else f"{size} units are more than the {WIDEST} whose factors a cluster holds"
+
+
+def in_factors(recurrence: Recurrence) -> bool:
+    """Say whether a recurrence has factors that the kernel runs and that pay."""
+    weight = recurrence.weight_hh
+    if not isinstance(weight, DiagonalLowRank) or refusal(recurrence) is not None:
+        return False
+    size, rank = weight.left.shape
+    return pays(size, rank, recurrence.input.shape[1])
+
+
+def arranged(recurrence: Recurrence) -> list[Tensor]:
+    """Return the tensors of the recurrent weight as the kernels take them: factors where they pay, else a dense matrix."""
+    weight, dtype = recurrence.weight_hh, recurrence.input.dtype
+    if isinstance(weight, DiagonalLowRank) and in_factors(recurrence):
+        return list(weight.to(dtype))
+    return [stacked(weight, dtype).contiguous()]
+
+
+class Variant(NamedTuple):
+    """Which of the source's kernels is meant."""
+
+    number: int  # see NUMBERS
+    kind: int  # see KINDS
+    back: bool
+    keep: bool
+
+
+@cache
+def compiled(layout: FactoredLayout, variant: Variant, device: torch.device) -> Compiled:
+    """Return the kernel for a layout."""
+    defined = {
+        "threads": _THREADS, "gates": 1, "blocks": layout.blocks, "units": layout.units, "rank": layout.rank,
+        "rows": layout.rows, "items": layout.items, **variant._asdict(),
+    }  # fmt: skip
+    return kernel(("head", "factored"), "run_factored", tuple(defined.items()), SHARED, device)
+
+
+def launch(
+    weight: DiagonalLowRank, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, rows: Rows, *, extra: Tensor,
+    slope: float, kind: int, keep: bool, back: bool = False, given: bool = True,
+) -> None:  # fmt: skip
+    """Run the loop, or with ``back`` its adjoint; arguments as in ``source/factored.cu``, tensors contiguous."""
+    steps, batch, size = output.shape
+    rank, device = weight.left.shape[1], output.device
+    layout = factored_layout(size, rank, batch, processors(device))
+    run = compiled(layout, Variant(NUMBERS[output.dtype], kind, back, keep), device)
+    inward, outward = (weight.left, weight.right) if back else (weight.right, weight.left)
+    run(-(-batch // layout.height) * layout.blocks, _THREADS, layout.shared, [
+        gates, weight.diagonal, inward, outward, begin, output, extra, end, output if rows.lengths is None else rows.lengths,
+        float(slope), steps, batch, size, rank, layout.height, int(rows.lengths is not None), int(rows.backwards), int(given),
+    ])  # fmt: skip
+
+
+def factor_gradients(weight: DiagonalLowRank, history: History) -> list[Tensor]:
+    r"""Return the gradients of diagonal (H,) and factors (H, K) from products over all time.
+
+    With adjoints a and states h, :math:`\sum_t a_t \circ h_{t-1}`, :math:`\sum_t a_t (R^\top h_{t-1})^\top` and
+    :math:`\sum_t h_{t-1} (L^\top a_t)^\top`. As on the CPU, but for the diagonal: there many short sums cost little.
+    """
+    late, early, first, start = history
+    grad_left = (flat(late).t() @ (flat(early) @ weight.right)).addmm_(first.t(), start @ weight.right)
+    grad_right = (flat(early).t() @ (flat(late) @ weight.left)).addmm_(start.t(), first @ weight.left)
+    diagonal = (first * start).sum(0, dtype=torch.float32)
+    piece = max(1, _AT_ONCE // max(1, first.numel()))  # steps
+    for after, before in zip(late.split(piece), early.split(piece), strict=True):
+        diagonal += (after * before).sum((0, 1), dtype=torch.float32)
+    return [diagonal.to(first.dtype), grad_left, grad_right]
+
+
+class FactoredLoop(GPUFamily):
+    r"""The loop :math:`h_t = \varphi(d \circ h_{t-1} + L R^\top h_{t-1} + g_t)`; of abs, pre-activations are the stash."""
+
+    def __init__(self, call: Call, activation: Activation) -> None:
+        super().__init__(call)
+        self.factors = DiagonalLowRank(*(part.contiguous() for part in call.recurrent))
+        self.kind, self.keeps = KINDS[type(activation)], isinstance(activation, Absolute)
+        self.slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
+
+    def stash_size(self) -> int:
+        """Return how many pre-activations are kept."""
+        return self.steps * self.batch * self.hidden if self.keeps else 0
+
+    def forward(self, keep: bool) -> Forward:
+        """Run the loop."""
+        gates = self.project(folded_bias(self.call), self.call.input.new_empty(self.steps, self.batch, self.hidden))
+        output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
+        stash = self.stash_like() if keep else gates.new_empty(0)
+        launch(
+            self.factors, gates, output, self.starts[0], h_n, self.rows, extra=stash, slope=self.slope, kind=self.kind,
+            keep=keep and self.keeps,
+        )  # fmt: skip
+        return Forward(output, [h_n], stash)
+
+    def backward(
+        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
+    ) -> Gradients:
+        """Run the adjoint: the same loop with the factors exchanged."""
+        adjoint, d_h = self.memory(self.hidden), torch.empty_like(self.starts[0])
+        grad, saved = self.given(grad_output), done.stash if self.keeps else done.output
+        launch(
+            self.factors, adjoint if grad is None else grad, adjoint, self.incoming(grad_state)[0], d_h, self.rows,
+            extra=saved, slope=self.slope, kind=self.kind, keep=False, back=True, given=grad is not None,
+        )  # fmt: skip
+        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
+        grad_b_hh = None if self.call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
+        grad_hh = factor_gradients(self.factors, self.history(adjoint, done.output, self.starts[0]))
+        return Gradients(grad_x, [d_h], grad_w, grad_hh, grad_b, grad_b_hh, None)
