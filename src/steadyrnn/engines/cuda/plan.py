@@ -13,6 +13,7 @@ SHARED = 227 * 1024 - 256
 """Bytes of shared memory that a block may ask for: an H200's, less what a kernel names for itself."""
 _SIZES = (1, 2, 4, 8, 16)  # of a cluster; 16 is the most a GPU of compute capability 9.0 runs
 _AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # clusters that an H200 runs side by side, as its driver tells
+_SETS = (1, 2)  # of rows that take turns
 _MOST_ITEMS = 8
 
 
@@ -50,7 +51,8 @@ class Layout(NamedTuple):
         message = 0.0 if self.blocks == 1 else 350 + 20 * self.blocks + sent / 18
         hidden = 0.0 if self.sets == 1 else min(message, work / 2)
         rounds = -(-batch // (self.height * clusters_at_once(self.blocks, processors)))
-        return rounds * (300 * self.sets + self.height * self.units / 3 + work + message - hidden)
+        entries = self.height * self.units * (0.25 + 0.03 * self.product.warps_k)
+        return rounds * (350 * self.sets + entries + work + message - hidden)
 
 
 def clusters_at_once(blocks: int, processors: int) -> int:
@@ -86,12 +88,15 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
         (8, 64, 9)
     """
 
-    def at(rows: int, blocks: int, buffers: int, sets: int, tensor: bool) -> Layout | None:
+    def at(rows: int, blocks: int, buffers: int, sets: int, warps_k: int) -> Layout | None:
         if (blocks == 1 and (buffers, sets) != (2, 1)) or (sets == 2 and rows < 8):
             return None
+        tensor = warps_k == 0
         units, half = units_of(size, blocks, tensor), -(-rows // sets)
         wide = blocks * units
-        product = tensor_product_for(gates * units, wide, half, units) if tensor else product_for(gates * units, wide, half)
+        product = (
+            tensor_product_for(gates * units, wide, half, units) if tensor else product_for(gates * units, wide, half, warps_k)
+        )
         if product is None:
             return None
         entries = buffers * sets * half * wide + (8 * units if tensor else 0)  # rows that pad eight are read, too
@@ -100,7 +105,8 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
             blocks, units, rows, buffers, sets, entries * product.entry_bytes + 4 * numbers + product.later_bytes, product
         )
 
-    choices = [(b, buffers, sets, t) for b in _SIZES for buffers in (2, 1) for sets in (1, 2) for t in tensors(narrow)]
+    warps = (1, 2, 4, 8, 0) if narrow else (1, 2, 4, 8)  # that share a row; 0 stands for the matrix units
+    choices = [(b, buffers, sets, k) for b in _SIZES for buffers in (2, 1) for sets in _SETS for k in warps]
     return cheapest([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
 
 
@@ -124,13 +130,8 @@ def scatter_layout(size: int, gates: int, batch: int, processors: int, narrow: b
         shared = 4 * numbers + (rows + 8 * tensor) * own * product.entry_bytes + product.later_bytes
         return Layout(blocks, units, rows, 1, 1, shared, product)
 
-    choices = [(blocks, tensor) for blocks in _SIZES for tensor in tensors(narrow)]
+    choices = [(blocks, tensor) for blocks in _SIZES for tensor in ((False, True) if narrow else (False,))]
     return cheapest([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
-
-
-def tensors(narrow: bool) -> tuple[bool, ...]:
-    """Return whether the matrix units may, or may not, be used."""
-    return (False, True) if narrow else (False,)
 
 
 def units_of(size: int, blocks: int, tensor: bool) -> int:

@@ -44,7 +44,22 @@ class Product(NamedTuple):
     def cycles(self, rows: int) -> float:
         """Return about how many cycles the product of ``rows`` rows takes."""
         first, later = self.warps_o * self.warps_k * 32 * self.each * self.depth, self.later_bytes // 4
-        return rows * (first / 80 + later / 60) + later / 16
+        warps = self.warps_o * self.warps_k
+        loads = warps * (1 + self.tiles) * self.depth / 4 * self.split / 8
+        moves = warps * (shuffles(self.each, self.split) + self.tiles * shuffles(self.each_later, self.split))
+        multiplying = (first / 0.82 + later / 0.74) / 128 / (1 if self.each == 8 or rows > 1 else 0.8)
+        reading = loads + moves
+        return rows * (max(multiplying, reading) + reading / 4) + later / 16 + 20 * self.split.bit_length()
+
+
+def shuffles(each: int, split: int) -> int:
+    """Return how many numbers a lane gives away to add up ``each`` results of ``split`` lanes.
+
+    Example:
+        >>> shuffles(8, 32)
+        9
+    """
+    return each - 1 + (split // each).bit_length() - 1 if split >= each else split.bit_length() - 1
 
 
 class TensorProduct(NamedTuple):
@@ -87,21 +102,21 @@ class TensorProduct(NamedTuple):
         return max(loads, products, chain) + 150
 
 
-def product_for(results: int, length: int, rows: int) -> Product | None:
-    """Return how a block finds ``results`` results from float32 vectors of ``length`` for ``rows`` rows.
+def product_for(results: int, length: int, rows: int, warps_k: int = 1) -> Product | None:
+    """Return how a block finds ``results`` results from float32 vectors of ``length`` for ``rows`` rows; None if it cannot.
 
     A lane holds 16 numbers of a row or fewer and, where there are rows enough, 8 results: then a number read from shared
-    memory is used eight times. What 128 registers do not hold goes to shared memory.
+    memory is used eight times. What 128 registers do not hold goes to shared memory. The more warps share a row, the fewer
+    lanes do, which makes sums over lanes cheaper and those over warps dearer.
 
     Example:
         >>> product_for(64, 512, 9)
         Product(split=32, depth=16, each=8, each_later=4, tiles=0, warps_k=1, warps_o=8, warps_r=1)
     """
-    warps_k = next((k for k in (1, 2, 4, 8) if 512 * k >= length), None)
-    if warps_k is None:
-        return None
     part = -(-length // warps_k)
-    split = next(s for s in (8, 16, 32) if 16 * s >= part)
+    split = next((s for s in (8, 16, 32) if 16 * s >= part), None)
+    if split is None:
+        return None
     depth = -(-part // (4 * split)) * 4
     lanes, warps = 32 // split, _WARPS // warps_k
     for warps_r in (8, 4, 2):

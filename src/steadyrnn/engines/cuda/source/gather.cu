@@ -10,6 +10,13 @@
 #define WIDE (BLOCKS * UNITS)
 #define EARLY 12  // steps
 #define HELD (BACK || CELL == 2)
+#if BACK || !KEEP || (CELL == 0 && KIND != 4)
+#define RESULT 1  // numbers of an item that go to device memory: output, extra, gates
+#elif CELL == 0
+#define RESULT 2
+#else
+#define RESULT (GATES + 2)
+#endif
 
 extern "C" __global__ void
 #if BLOCKS > 1
@@ -70,35 +77,39 @@ extern "C" __global__ void
     const int begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
     const i64 stride = (i64)batch * size, move = way * stride;
     const i64 origin = first * size + rank * UNITS;  // of the block's entries at time 0
+    const int whole = min(max(size - rank * UNITS, 0), UNITS);  // units of the block that there are
     constexpr int READ = BACK ? 2 : GATES;
-    // Entry `item` of a set is its row item / UNITS and unit item % UNITS of the block; from `origin` it lies this far.
-    const auto spot = [&](u32 item) { return (item / UNITS) * size + item % UNITS; };
-    const u32 whole = size - rank * UNITS > 0 ? size - rank * UNITS : 0;  // units of the block that there are
-    // What a step reads for an entry of the set that starts `from` numbers behind the tensor's: parts of the input,
-    // BACK: gradient and what tells the derivative.
-    const auto read = [&](float (&to)[READ], u32 item, i64 from, int items, bool live, bool more) {
-        live = live && item < items && item % UNITS < whole;
-        const bool asks = live && more && (item % 32 == 0 || item % UNITS == 0);
-        const i64 place = from + spot(item);
+    // Entry `item` of a set is its row item / UNITS and unit item % UNITS of the block. From the set's first entry it lies
+    // `down` + `unit_of` far; where there is no such entry, another one is read instead, so that nothing branches.
+    const auto down = [&](u32 item, u32 items) { return (item < items ? item / UNITS : 0) * size; };
+    const auto unit_of = [&](int i) {
+        const u32 of = (threadIdx.x + i * THREADS) % UNITS;
+        return of < whole ? of : 0;
+    };
+    // What a step reads: parts of the input, BACK: gradient and what tells the derivative.
+    const auto read = [&](float (&to)[READ], u32 row, u32 unit, i64 from, bool more) {
 #if BACK
-        if (asks && given) ask_for(gates + place + EARLY * move);
-        if (asks) ask_for(extra + place + EARLY * move);
-        to[0] = live && given ? load(gates, place) : 0.0f;
-        to[1] = live ? load(extra, place) : 0.0f;
+        const i64 place = from + row + unit;
+        if (more && given) ask_for(gates + place + EARLY * move);
+        if (more) ask_for(extra + place + EARLY * move);
+        to[0] = given ? load(gates, place) : 0.0f;
+        to[1] = load(extra, place);
 #else
-        const Number* at_gates = gates + GATES * (from + (i64)(item / UNITS) * size) - (GATES - 1) * (i64)(rank * UNITS) + item % UNITS;
+        const Number* part = gates + GATES * (from - rank * UNITS + row) + (rank * UNITS + unit);
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
-            if (asks) ask_for(at_gates + GATES * EARLY * move + g * size);
-            to[g] = live ? load(at_gates, g * size) : 0.0f;
+            if (more) ask_for(part + GATES * EARLY * move + g * size);
+            to[g] = load(part, g * size);
         }
 #endif
     };
-    float x[ITEMS][READ];
+    float x[ITEMS][READ] = {};
 #if AHEAD
+    if (last > 0 && whole > 0) {
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i)
-        read(x[i], threadIdx.x + i * THREADS, origin + begins * stride, rows * UNITS, last > 0, false);
+        for (int i = 0; i < ITEMS; ++i)
+            read(x[i], down(threadIdx.x + i * THREADS, rows * UNITS), unit_of(i), origin + begins * stride, false);
+    }
 #endif
     __syncthreads();
     cluster_arrive();
@@ -112,13 +123,20 @@ extern "C" __global__ void
         const int items = height_here * UNITS;
         const int buffer = BUFFERS == 2 ? step & 1 : 0, next = BUFFERS == 2 ? buffer ^ 1 : 0;
         const bool more = step + 1 + EARLY < last;
+        u32 tall[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) tall[i] = down(threadIdx.x + i * THREADS, items);
 #if AHEAD
-        float ahead[ITEMS][READ];
+        float ahead[ITEMS][READ] = {};
+        if (step + 1 < last && whole > 0) {
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) read(ahead[i], threadIdx.x + i * THREADS, now + move, items, step + 1 < last, more);
+            for (int i = 0; i < ITEMS; ++i) read(ahead[i], tall[i], unit_of(i), now + move, more);
+        }
 #else
+        if (step < last && whole > 0) {
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) read(x[i], threadIdx.x + i * THREADS, now, items, step < last, more);
+            for (int i = 0; i < ITEMS; ++i) read(x[i], tall[i], unit_of(i), now, more);
+        }
 #endif
         const Entry* old = state + buffer * buffer_size + set * BLOCKS * slab;
 #if BLOCKS > 1
@@ -127,80 +145,63 @@ extern "C" __global__ void
 #if BACK
         if (step > 0)  // there is no adjoint yet
 #endif
-            matrix.times(
-                old, UNITS, height_here, pre + at.part * half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
+            matrix.times<UNITS>(
+                old, height_here, pre + at.part * half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
         __syncthreads();
 #if BUFFERS == 1
-        cluster_arrive();  // the old state is read no more
+        cluster_arrive_lightly();  // the old state is read no more
         cluster_wait();
 #endif
 
         Entry* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
+        float result[ITEMS][RESULT];  // goes to device memory behind the messages
+        bool runs[ITEMS];
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const u32 item = threadIdx.x + i * THREADS, of = item % UNITS;
-            if (item >= items) continue;
-            const i64 place = now + spot(item);
-            const u32 slot = item - of + swap(of, item / UNITS);
-            const int length = ragged ? lengths[first + top + item / UNITS] : steps;
-            const bool inside = of < whole, runs = inside && time < length && step < last;
+        for (int i = 0; i < ITEMS; ++i) {  // without a branch, so that items hide each other's latency
+            const u32 item = threadIdx.x + i * THREADS, here = item < items ? item : 0, of = here % UNITS, row = here / UNITS;
+            const u32 slot = here - of + swap(of, row);
+            const int length = ragged ? lengths[first + top + row] : steps;
+            const bool inside = item < items && of < whole;
+            runs[i] = inside && time < length && step < last;
             float p[GATES];
 #pragma unroll
             for (int g = 0; g < GATES; ++g) {
-                p[g] = pre[item / UNITS * RESULTS + g * UNITS + of];
+                p[g] = pre[row * RESULTS + g * UNITS + of];
 #pragma unroll
-                for (int k = 1; k < WARPS_K; ++k) p[g] += pre[(k * half + item / UNITS) * RESULTS + g * UNITS + of];
+                for (int k = 1; k < WARPS_K; ++k) p[g] += pre[(k * half + row) * RESULTS + g * UNITS + of];
             }
 #if BACK
-            const bool ran = inside && step > 0 && time - way < length;
-            const float carried = ran ? p[0] : held[set * slab + item];
-            const float adjoint = runs ? (carried + x[i][0]) * slope_at(x[i][1], slope) : 0.0f;
-            if (runs) store(output, place, adjoint);
-            held[set * slab + item] = carried;
-            mine[slot] = entry(adjoint);
+            float* carry = held + set * slab + here;
+            const float carried = inside && step > 0 && time - way < length ? p[0] : *carry;
+            const float adjoint = runs[i] ? (carried + x[i][0]) * slope_at(x[i][1], slope) : 0.0f;
+            if (item < items) *carry = carried, mine[slot] = entry(adjoint);
+            result[i][0] = adjoint;
 #else
-            float h = value_of(old[rank * slab + slot]);
-            if (runs) {
+            const float before = value_of(old[rank * slab + slot]);
 #if CELL == 0
-                const float sum = p[0] + x[i][0];
-                h = activate(sum, slope);
-#if KEEP && KIND == 4
-                store(extra, place, sum);
-#endif
+            const float sum = p[0] + x[i][0], after = activate(sum, slope);
+            result[i][RESULT - 1] = sum;
 #elif CELL == 1
-                const float r = sigmoid(x[i][0] + p[0]), z = sigmoid(x[i][1] + p[1]), q = p[2] + load(bias, rank * UNITS + of);
-                const float n = tanhf(x[i][2] + r * q);
-                h = n + z * (h - n);
+            const float r = sigmoid(x[i][0] + p[0]), z = sigmoid(x[i][1] + p[1]);
+            const float q = p[2] + load(bias, of < whole ? rank * UNITS + of : 0);
+            const float n = hyperbolic_tangent(x[i][2] + r * q), after = n + z * (before - n);
 #if KEEP
-                const i64 gate = GATES * (place - of - rank * UNITS) + rank * UNITS + of;
-                store(gates, gate, r), store(gates, gate + size, z), store(gates, gate + 2 * size, n);
-                store(extra, place, q);
+            result[i][1] = q, result[i][2] = r, result[i][3] = z, result[i][4] = n;
 #endif
 #else
-                const float in = sigmoid(x[i][0] + p[0]), f = sigmoid(x[i][1] + p[1]);
-                const float g = tanhf(x[i][2] + p[2]), o = sigmoid(x[i][3] + p[3]);
-                const float c = f * held[set * slab + item] + in * g;
-                held[set * slab + item] = c;
-                h = o * tanhf(c);
+            const float in = sigmoid(x[i][0] + p[0]), f = sigmoid(x[i][1] + p[1]);
+            const float g = hyperbolic_tangent(x[i][2] + p[2]), o = sigmoid(x[i][3] + p[3]);
+            float* carry = held + set * slab + here;
+            const float c = f * *carry + in * g, after = o * hyperbolic_tangent(c);
+            if (runs[i]) *carry = c;
 #if KEEP
-                const i64 gate = GATES * (place - of - rank * UNITS) + rank * UNITS + of;
-                store(gates, gate, in), store(gates, gate + size, f);
-                store(gates, gate + 2 * size, g), store(gates, gate + 3 * size, o);
-                store(extra, place, c);
+            result[i][1] = c, result[i][2] = in, result[i][3] = f, result[i][4] = g, result[i][5] = o;
 #endif
 #endif
-                store(output, place, h);
-            }
-            mine[slot] = entry(h);
+            result[i][0] = after;
+            if (item < items) mine[slot] = entry(runs[i] ? after : before);
 #endif
         }
-#if AHEAD
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-#pragma unroll
-            for (int g = 0; g < READ; ++g) x[i][g] = ahead[i][g];
-        }
-#endif
 #if BLOCKS > 1
         publish();
         __syncthreads();
@@ -212,6 +213,28 @@ extern "C" __global__ void
         }
 #else
         __syncthreads();
+#endif
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            if (!runs[i]) continue;
+            const i64 place = now + tall[i] + unit_of(i);
+            store(output, place, result[i][0]);
+#if RESULT > 1
+            store(extra, place, result[i][1]);
+#endif
+#if RESULT > 2
+            const u32 unit = rank * UNITS + unit_of(i);
+            const i64 gate = GATES * (place - unit) + unit;
+#pragma unroll
+            for (int g = 0; g < GATES; ++g) store(gates, gate + g * size, result[i][2 + g]);
+#endif
+        }
+#if AHEAD
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+#pragma unroll
+            for (int g = 0; g < READ; ++g) x[i][g] = ahead[i][g];
+        }
 #endif
     }
     const Entry* final = state + (BUFFERS == 2 ? last & 1 : 0) * buffer_size + rank * slab;

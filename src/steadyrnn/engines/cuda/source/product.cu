@@ -55,11 +55,12 @@ __device__ __forceinline__ int result_of(const Place& at, int first, int each, i
 }
 __device__ __forceinline__ int entry_of(const Place& at, int j) { return ((at.part * (DEPTH / 4) + j) * SPLIT + at.split) * 4; }
 
-__device__ __forceinline__ float4 read(const float* p) {  // volatile: where it is written, so that it can be hidden
+template <int beyond>
+__device__ __forceinline__ float4 read(u32 from) {
     float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"((u32)__cvta_generic_to_shared(p))
+                 : "r"(from), "n"(beyond)
                  : "memory");
     return v;
 }
@@ -96,10 +97,10 @@ __device__ __forceinline__ void add_product(float (&sum)[each], const float (&w)
 // Writes result o of row r to out[place(o) + r * stride_out]; `first` is the first of the warp's results in this tile. Two
 // rows at once; the sums of the two before are added up meanwhile. `zero` is 0, which the compiler does not know: a round of
 // adding up is made to wait for numbers just read, else all rounds would come first, with nothing to hide them.
-template <int each, class PlaceOf>
+template <int stride, int each, class PlaceOf>
 __device__ __forceinline__ void multiply(
-    const float (&w)[each][DEPTH], const float* vectors, int stride, int rows, float* out, int stride_out, const Place& at,
-    int first, u32 zero, PlaceOf place) {
+    const float (&w)[each][DEPTH], const float* vectors, int rows, float* out, int stride_out, const Place& at, int first,
+    u32 zero, PlaceOf place) {
     out += place(result_of(at, first, each, 0));
     const bool writes = at.split < each;
     const auto finish = [&](float (&one)[each], float (&two)[each], int row, int from) {
@@ -107,13 +108,17 @@ __device__ __forceinline__ void multiply(
         for (int round = from; round < 5; ++round) add_up(one, round), add_up(two, round);
         if (writes) out[row * stride_out] = one[0], out[(row + WARPS_R) * stride_out] = two[0];
     };
+    constexpr int next = WARPS_R * stride * 4;  // bytes from one row of the warp to its next
+    u32 from[DEPTH / 4];
+#pragma unroll
+    for (int j = 0; j < DEPTH / 4; ++j) from[j] = address(vectors) + 4 * (at.row * stride + at.offset[j]);
     const auto advance = [&](float (&one)[each], float (&two)[each], float (&before)[each], float (&before_too)[each], int row) {
 #pragma unroll
         for (int e = 0; e < each; ++e) one[e] = two[e] = 0.0f;
 #pragma unroll
         for (int j = 0; j < DEPTH / 4; ++j) {
-            const float* from = vectors + row * stride + at.offset[j];
-            const float4 v = read(from), u = read(from + WARPS_R * stride);
+            const float4 v = read<0>(from[j]), u = read<next>(from[j]);
+            from[j] += 2 * next;
             const u32 clamp = 0x1f | (__float_as_uint(u.x) & zero);
             add_up(before, j, clamp), add_up(before_too, j, clamp);
             add_product(one, w, v, j), add_product(two, w, u, j);
@@ -125,8 +130,8 @@ __device__ __forceinline__ void multiply(
         float a[each] = {}, b[each] = {}, c[each], d[each];
 #pragma unroll
         for (int j = 0; j < DEPTH / 4; ++j) {
-            const float* from = vectors + row * stride + at.offset[j];
-            add_product(a, w, read(from), j), add_product(b, w, read(from + WARPS_R * stride), j);
+            add_product(a, w, read<0>(from[j]), j), add_product(b, w, read<next>(from[j]), j);
+            from[j] += 2 * next;
         }
         row += 2 * WARPS_R;
         while (true) {
@@ -147,7 +152,7 @@ __device__ __forceinline__ void multiply(
     if (row < rows) {
         float one[each] = {};
 #pragma unroll
-        for (int j = 0; j < DEPTH / 4; ++j) add_product(one, w, read(vectors + row * stride + at.offset[j]), j);
+        for (int j = 0; j < DEPTH / 4; ++j) add_product(one, w, read<0>(from[j]), j);
 #pragma unroll
         for (int round = 0; round < 5; ++round) add_up(one, round);
         if (writes) out[row * stride_out] = one[0];
@@ -183,10 +188,10 @@ struct Matrix {
         return later + ((((tile * WARPS_O + at.results) * WARPS_K + at.part) * EACH_LATER + e) * (DEPTH / 4) + j) * 128 + at.lane * 4;
     }
 
-    template <class PlaceOf>
+    template <int stride, class PlaceOf>
     __device__ __forceinline__ void times(
-        const float* vectors, int stride, int rows, float* out, int stride_out, const Place& at, u32 zero, PlaceOf place) const {
-        multiply(w, vectors, stride, rows, out, stride_out, at, at.results * FIRST_O, zero, place);
+        const float* vectors, int rows, float* out, int stride_out, const Place& at, u32 zero, PlaceOf place) const {
+        multiply<stride>(w, vectors, rows, out, stride_out, at, at.results * FIRST_O, zero, place);
 #pragma unroll 1
         for (int tile = 0; tile < TILES; ++tile) {
             float v[EACH_LATER][DEPTH];
@@ -198,7 +203,7 @@ struct Matrix {
                     v[e][4 * j] = q.x, v[e][4 * j + 1] = q.y, v[e][4 * j + 2] = q.z, v[e][4 * j + 3] = q.w;
                 }
             }
-            multiply(v, vectors, stride, rows, out, stride_out, at, first_of(tile, at), zero, place);
+            multiply<stride>(v, vectors, rows, out, stride_out, at, first_of(tile, at), zero, place);
         }
     }
 };

@@ -61,32 +61,34 @@ extern "C" __global__ void
     const i64 stride = (i64)batch * size;
     // LSTM: i f g o, c, c before, gradient. GRU: r z n, candidate's product, h before, gradient.
     constexpr int SAVED = GATES + 3;
-    const auto read = [&](float (&to)[SAVED], u32 item, i64 time, bool live) {
-        const int unit = rank * UNITS + item % UNITS;
-        const i64 row = first + item / UNITS;
-        live = live && item < slab && unit < size && (!ragged || time < lengths[row]);
-        const i64 place = time * stride + row * size + unit, gate = (time * stride + row * size) * GATES + unit;
-        const i64 soon = (i64)EARLY * way;
-        if (live && time + soon >= 0 && time + soon < last && (item % 32 == 0 || item % UNITS == 0)) {
+    const int whole = min(max(size - rank * UNITS, 0), UNITS);  // units of the block that there are
+    // Where there is no such entry, another one is read instead, so that nothing branches.
+    const auto read = [&](float (&to)[SAVED], u32 item, i64 time, bool more) {
+        const u32 here = item < slab ? item : 0, of = here % UNITS, unit = rank * UNITS + (of < whole ? of : 0);
+        const i64 row = first + here / UNITS, place = time * stride + row * size + unit;
+        const Number* gate = gates + GATES * (place - unit) + unit;
+        const i64 soon = (i64)EARLY * way * stride;
+        if (more) {
 #pragma unroll
-            for (int g = 0; g < GATES; ++g) ask_for(gates + gate + soon * stride * GATES + g * size);
-            ask_for(extra + place + soon * stride);
-            if (CELL == 1) ask_for(states + place + soon * stride);
-            if (given) ask_for(grad + place + soon * stride);
+            for (int g = 0; g < GATES; ++g) ask_for(gate + soon * GATES + g * size);
+            ask_for(extra + place + soon);
+            if (CELL == 1) ask_for(states + place + soon);
+            if (given) ask_for(grad + place + soon);
         }
 #pragma unroll
-        for (int g = 0; g < GATES; ++g) to[g] = live ? load(gates, gate + g * size) : 0.0f;
-        to[GATES] = live ? load(extra, place) : 0.0f;
+        for (int g = 0; g < GATES; ++g) to[g] = load(gate, g * size);
+        to[GATES] = load(extra, place);
         const i64 earlier = time + way;  // of the run's own order
-        const bool from = earlier >= 0 && earlier < (ragged && live ? lengths[row] : steps);
-        const Number* of = CELL == 2 ? extra : states;
-        to[GATES + 1] = !live ? 0.0f : from ? load(of, place + way * stride) : load(start, row * size + unit);
-        to[GATES + 2] = live && given ? load(grad, place) : 0.0f;
+        const bool from = earlier >= 0 && earlier < (ragged ? lengths[row] : steps);
+        to[GATES + 1] = load(from ? (CELL == 2 ? extra : states) + place + way * stride : start + row * size + unit, 0);
+        to[GATES + 2] = given ? load(grad, place) : 0.0f;
     };
-    float now[ITEMS][SAVED];
+    float now[ITEMS][SAVED] = {};
 #if AHEAD
+    if (last > 0 && whole > 0) {
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, begins, last > 0);
+        for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, begins, false);
+    }
 #endif
     __syncthreads();
     cluster_arrive();
@@ -95,68 +97,71 @@ extern "C" __global__ void
     const auto by_owner = [&](int o) { return o / UNITS * slab + o % UNITS; };
     for (int step = 0; step <= last; ++step) {
         const i64 time = begins + (i64)way * step;
+        const bool more = step + 1 + EARLY < last;
 #if !AHEAD
+        if (step < last && whole > 0) {
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, time, step < last);
+            for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, time, more);
+        }
 #endif
 #if BLOCKS > 1
         if (step > 0) await(&box, (step - 1) & 1);
 #endif
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const u32 item = threadIdx.x + i * THREADS, of = item % UNITS, unit = rank * UNITS + of;
-            if (item >= slab) continue;
-            const i64 row = first + item / UNITS;
+            const u32 item = threadIdx.x + i * THREADS, here = item < slab ? item : 0, of = here % UNITS, unit = rank * UNITS + of;
+            const i64 row = first + here / UNITS;
             const int length = ragged ? lengths[row] : steps;
-            const bool runs = step < last && unit < size && time < length;
-            float d_h = held_h[item];
-            if (step > 0 && unit < size && time - way < length) {  // it ran
-                float sum = inbox[item];
+            const bool inside = item < slab && of < whole, runs = inside && step < last && time < length;
+            float sum = inbox[here];
 #pragma unroll
-                for (int p = 1; p < BLOCKS; ++p) sum += inbox[p * slab + item];
-                d_h = CELL == 2 ? sum : sum + held_c[item];
-                held_h[item] = d_h;
-            }
+            for (int p = 1; p < BLOCKS; ++p) sum += inbox[p * slab + here];
+            const bool ran = step > 0 && inside && time - way < length;
+            const float beside = held_c[here], d_h = ran ? (CELL == 2 ? sum : sum + beside) : held_h[here];
+            const float total = d_h + now[i][GATES + 2];
             float d[GATES];
-#pragma unroll
-            for (int g = 0; g < GATES; ++g) d[g] = 0.0f;
-            if (runs) {
-                const float total = d_h + now[i][GATES + 2];
-                const i64 gate = (time * stride + row * size) * GATES + unit;
 #if CELL == 2
-                const float in = now[i][0], f = now[i][1], g = now[i][2], o = now[i][3], c = tanhf(now[i][4]);
-                const float d_c = held_c[item] + total * o * (1.0f - c * c);
-                d[0] = d_c * g * in * (1.0f - in);
-                d[1] = d_c * now[i][5] * f * (1.0f - f);
-                d[2] = d_c * in * (1.0f - g * g);
-                d[3] = total * c * o * (1.0f - o);
-                held_c[item] = d_c * f;
-#pragma unroll
-                for (int k = 0; k < GATES; ++k) store(adjoint, gate + k * size, d[k]);
+            const float in = now[i][0], f = now[i][1], g = now[i][2], o = now[i][3], c = hyperbolic_tangent(now[i][4]);
+            const float d_c = beside + total * o * (1.0f - c * c), held = d_c * f;
+            d[0] = d_c * g * in * (1.0f - in);
+            d[1] = d_c * now[i][5] * f * (1.0f - f);
+            d[2] = d_c * in * (1.0f - g * g);
+            d[3] = total * c * o * (1.0f - o);
 #else
-                const float r = now[i][0], z = now[i][1], n = now[i][2];
-                const float d_n = total * (1.0f - z) * (1.0f - n * n);
-                d[0] = d_n * now[i][3] * r * (1.0f - r);
-                d[1] = total * (now[i][4] - n) * z * (1.0f - z);
-                d[2] = d_n * r;
-                held_c[item] = total * z;
-                store(adjoint, gate, d[0]), store(adjoint, gate + size, d[1]), store(adjoint, gate + 2 * size, d_n);
-                store(inner, time * stride + row * size + unit, d[2]);
+            const float r = now[i][0], z = now[i][1], n = now[i][2], held = total * z;
+            const float d_n = total * (1.0f - z) * (1.0f - n * n);
+            d[0] = d_n * now[i][3] * r * (1.0f - r);
+            d[1] = total * (now[i][4] - n) * z * (1.0f - z);
+            d[2] = d_n * r;
+#endif
+            if (runs) {
+                const i64 place = time * stride + row * size + unit, gate = GATES * (place - unit) + unit;
+                held_c[here] = held;
+                store(adjoint, gate, d[0]), store(adjoint, gate + size, d[1]);
+#if CELL == 2
+                store(adjoint, gate + 2 * size, d[2]), store(adjoint, gate + 3 * size, d[3]);
+#else
+                store(adjoint, gate + 2 * size, d_n), store(inner, place, d[2]);
 #endif
             }
+            if (item < slab) {
+                held_h[here] = d_h;
 #pragma unroll
-            for (int g = 0; g < GATES; ++g)
-                own[item / UNITS * OWN + swap(g * UNITS + of, item / UNITS)] = entry(d[g]);
+                for (int g = 0; g < GATES; ++g)
+                    own[here / UNITS * OWN + swap(g * UNITS + of, here / UNITS)] = entry(runs ? d[g] : 0.0f);
+            }
         }
         if (step == last) break;
         __syncthreads();
-        cluster_arrive();  // what came is read, and so, everywhere, is what was sent
+        cluster_arrive_lightly();  // what came is read, and so, everywhere, is what was sent
         cluster_wait();
 #if AHEAD
+        if (step + 1 < last && whole > 0) {
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, time + way, step + 1 < last);
+            for (int i = 0; i < ITEMS; ++i) read(now[i], threadIdx.x + i * THREADS, time + way, more);
+        }
 #endif
-        matrix.times(own, OWN, rows, outbox, UNITS, at, zero, by_owner);
+        matrix.times<OWN>(own, rows, outbox, UNITS, at, zero, by_owner);
 #if BLOCKS > 1
         publish();
         __syncthreads();

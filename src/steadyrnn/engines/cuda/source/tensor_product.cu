@@ -86,9 +86,9 @@ struct Matrix {
             pair(value(o, k + 2), value(o, k + 3)), pair(value(o + 8, k + 2), value(o + 8, k + 3)));
     }
 
-    template <class PlaceOf>
+    template <int stride, class PlaceOf>
     __device__ __forceinline__ void times(
-        const Entry* vectors, int stride, int rows, float* out, int stride_out, const Place& at, u32 zero, PlaceOf place) const {
+        const Entry* vectors, int rows, float* out, int stride_out, const Place& at, u32 zero, PlaceOf place) const {
         constexpr int WAYS = FIRST * EIGHTS >= 4 ? 1 : FIRST * EIGHTS == 1 ? 4 : 2;  // sums side by side, to hide latency
         float sum[FIRST][EIGHTS][WAYS][4] = {};
 #pragma unroll
