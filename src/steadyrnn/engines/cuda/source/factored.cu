@@ -38,8 +38,8 @@ __device__ __forceinline__ int kept_by(int lane) {
     return sum;
 }
 
-// Copies a block's rows of a factor (H, rank) to shared memory, zero beyond them: lanes read neighbours there, and then take
-// out what is theirs.
+// Copies a block's rows of a factor (H, rank) to shared memory, zero beyond them: neighbours are read together, and threads then
+// take out what is theirs.
 __device__ __forceinline__ void stage(float* to, const Number* factor, int from, int size, int rank) {
     __syncthreads();
 #pragma unroll 8
@@ -188,7 +188,10 @@ extern "C" __global__ void
     const u32 sends_to = address(parts) + 4 * (block * PART + kept / EACH * RANK + warp * EACH + kept % EACH);
     u32 far[PEERS];  // from an address here to the same at a peer
 #pragma unroll
-    for (int k = 0; k < PEERS; ++k) far[k] = at_peer(address(memory), min(lane / SUMS + k * COPIES, BLOCKS - 1)) - address(memory);
+    for (int k = 0; k < PEERS; ++k) {
+        const int peer = min(lane / SUMS + k * COPIES, BLOCKS - 1);
+        far[k] = at_peer(address(memory), peer) - address(memory);
+    }
 #endif
     __syncthreads();
     cluster_arrive();
