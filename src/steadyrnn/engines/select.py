@@ -12,13 +12,16 @@ from steadyrnn.linalg.operators import DiagonalLowRank
 from .base import Engine, Recurrence
 from .calibration import Fastest, fastest, row_name
 from .cpu.engine import CPUEngine
+from .cuda.engine import CUDAEngine
 from .cudnn import CuDNNEngine
 from .ops import is_kept
 from .reference import ReferenceEngine
+from .triton.engine import TritonEngine
 
 __all__ = ["ENGINES", "Choice", "select"]
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (CPUEngine(), CuDNNEngine(), ReferenceEngine())}
+_ORDER = (CPUEngine(), CuDNNEngine(), CUDAEngine(), TritonEngine(), ReferenceEngine())
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ORDER}
 """Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
 
 _TABLED = "cuda"

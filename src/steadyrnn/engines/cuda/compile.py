@@ -2,7 +2,6 @@
 
 import ctypes
 import hashlib
-import importlib
 import os
 import struct
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.cuda import _utils as driver
 
 __all__ = ["Compiled", "is_there", "kernel"]
 
@@ -61,18 +61,12 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
         stored = file.read_bytes()
         if hashlib.sha256(stored[:-32]).digest() == stored[-32:]:
             return stored[:-32]
-    code, _ = driver()._nvrtc_compile(text, entry, compute_capability=capability)
+    code, _ = driver._nvrtc_compile(text, entry, compute_capability=capability)
     if file is not None:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
             part.write(code + hashlib.sha256(code).digest())
         os.replace(part.name, file)
     return bytes(code)
-
-
-@cache
-def driver() -> Any:
-    """Return torch's own way to the compiler and the driver: private, and absent from some builds."""
-    return importlib.import_module("torch.cuda._utils")
 
 
 class Compiled:
@@ -83,21 +77,28 @@ class Compiled:
     """
 
     def __init__(self, code: bytes, entry: str, shared: int, large: bool, device: torch.device) -> None:
-        self.found = driver()._cuda_load_module(code, [entry])[entry]
+        loaded: Any = driver._cuda_load_module(code, [entry])
+        self.found = loaded[entry]
         self.found.set_shared_memory_config(shared)
-        library = driver()._get_gpu_runtime_library()
+        library = driver._get_gpu_runtime_library()
         if large:
-            driver()._check_cuda(library.cuFuncSetAttribute(self.found.func, _LARGE_CLUSTERS, 1))
-        self.start = library.cuLaunchKernel
+            driver._check_cuda(library.cuFuncSetAttribute(self.found.func, _LARGE_CLUSTERS, 1))
+        self.start, self.start_together = library.cuLaunchKernel, library.cuLaunchCooperativeKernel
         self.index = device.index if device.index is not None else torch.cuda.current_device()
 
-    def __call__(self, blocks: int, threads: int, shared: int, arguments: list[Tensor | int | float]) -> None:
-        """Launch ``blocks`` blocks; tensors go as pointers, integers as 32 bits, other numbers as doubles."""
+    def __call__(
+        self, blocks: int, threads: int, shared: int, arguments: list[Tensor | int | float], together: bool = False
+    ) -> None:
+        """Launch ``blocks`` blocks; tensors go as pointers, integers as 32 bits, other numbers as doubles.
+
+        With ``together`` the driver sees to it that all blocks run at the same time, or refuses.
+        """
         words = (ctypes.c_uint64 * len(arguments))(*map(word, arguments))
         base = ctypes.addressof(words)
         places = (ctypes.c_void_p * len(arguments))(*range(base, base + 8 * len(arguments), 8))
         stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(self.index))
-        driver()._check_cuda(self.start(self.found.func, blocks, 1, 1, threads, 1, 1, shared, stream, places, None))
+        shape = (self.found.func, blocks, 1, 1, threads, 1, 1, shared, stream, places)
+        driver._check_cuda(self.start_together(*shape) if together else self.start(*shape, None))
 
 
 def word(argument: Tensor | int | float) -> int:

@@ -11,9 +11,10 @@ from steadyrnn.checks import without_autocast
 
 from ..base import Engine, Recurrence
 from ..call import Call, Forward, Gradients, Kernel
+from ..cpu.base import Family
 from ..ops import register, run_op
-from ..weights import stacked
 from .compile import is_there
+from .factored import FactoredLoop, arranged, in_factors
 from .families import family_of
 from .kinds import KINDS, NUMBERS
 from .launch import fits
@@ -24,13 +25,20 @@ _CAPABLE = (9, 0)
 """The compute capability from which blocks can send each other messages."""
 
 
+def loop_of(call: Call, cell: Cell) -> Family:
+    """Return the loop for a call; factors are three tensors, a dense weight is one."""
+    if isinstance(cell, RNNStep) and len(call.recurrent) == 3:
+        return FactoredLoop(call, cell.activation)
+    return family_of(call, cell)
+
+
 class CUDAKernel(Kernel):
     """Runs calls on a GPU."""
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the loop."""
         with torch.cuda.device(call.input.device), without_autocast(call.input.device):
-            return family_of(call, cell).forward(keep)
+            return loop_of(call, cell).forward(keep)
 
     def backward(
         self, call: Call, cell: Cell, recompute: bool, done: Forward, grad_output: Tensor | None,
@@ -38,11 +46,11 @@ class CUDAKernel(Kernel):
     ) -> Gradients:  # fmt: skip
         """Run the adjoint."""
         with torch.cuda.device(call.input.device), without_autocast(call.input.device):
-            return family_of(call, cell).backward(done, grad_output, grad_state, needs_input)
+            return loop_of(call, cell).backward(done, grad_output, grad_state, needs_input)
 
     def stash_like(self, call: Call, cell: Cell, recompute: bool) -> Tensor:
         """Return a tensor shaped as the stash."""
-        return family_of(call._replace(sizes=None), cell).stash_like()
+        return loop_of(call._replace(sizes=None), cell).stash_like()
 
 
 OP = register("cuda", "cuda", CUDAKernel())
@@ -84,9 +92,9 @@ class CUDAEngine(Engine):
             return "its kernels keep every state, and recompute was asked for"
         if x.shape[0] == 0 or x.shape[1] == 0:
             return "there is nothing to run"
-        fit = fits(size, len(cell.gates))
+        fit = in_factors(recurrence) or fits(size, len(cell.gates))
         return None if fit else f"a weight of {len(cell.gates)} x {size} x {size} does not fit a cluster of multiprocessors"
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
-        return run_op(OP, recurrence, [stacked(recurrence.weight_hh, recurrence.input.dtype).contiguous()])
+        return run_op(OP, recurrence, arranged(recurrence))

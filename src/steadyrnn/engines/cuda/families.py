@@ -150,15 +150,19 @@ class GatedLoop(GPUFamily):
             adjoint, inner, ends, self.rows, cell=self.cell,
         )  # fmt: skip
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
-        grad_hh, grad_b_hh = self.recurrent_gradients(adjoint, inner, done.output)
-        return Gradients(grad_x, ends, grad_w, grad_hh, grad_b, grad_b_hh, None)
-
-    def recurrent_gradients(self, adjoint: Tensor, inner: Tensor | None, output: Tensor) -> tuple[list[Tensor], Tensor | None]:
-        """Return the gradients of the recurrent weight and its bias."""
         parts = [adjoint] if inner is None else [adjoint[..., : 2 * self.hidden], inner]
-        weights = [Dense(self.weight).gradient(self.history(part, output, self.starts[0]))[0] for part in parts]
-        bias = None if self.call.bias_hh is None else torch.cat([part.sum((0, 1)) for part in parts])
-        return [weights[0] if inner is None else torch.cat(weights)], bias
+        weights = [Dense(self.weight).gradient(self.history(part, done.output, self.starts[0]))[0] for part in parts]
+        grad_b_hh = None if self.call.bias_hh is None else self.inner_bias(grad_b, adjoint, inner)
+        return Gradients(
+            grad_x, ends, grad_w, [torch.cat(weights) if inner is not None else weights[0]], grad_b, grad_b_hh, None
+        )
+
+    def inner_bias(self, outer: Tensor | None, adjoint: Tensor, inner: Tensor | None) -> Tensor:
+        """Return the gradient of the recurrent bias: that of the input's but for the candidate's of a GRU."""
+        total = flat(adjoint).sum(0) if outer is None else outer.clone()
+        if inner is not None:
+            total[2 * self.hidden :] = flat(inner).sum(0)
+        return total
 
 
 def family_of(call: Call, cell: Cell) -> Family:

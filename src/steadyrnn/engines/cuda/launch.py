@@ -12,7 +12,6 @@ from ..call import Call
 from .compile import Compiled, kernel
 from .kinds import NUMBERS
 from .plan import SHARED, Layout, gather_layout, scatter_layout
-from .products import THREADS
 
 __all__ = ["Rows", "fits", "gather", "scatter"]
 
@@ -72,15 +71,11 @@ class Variant(NamedTuple):
 def compiled(name: str, layout: Layout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel ``source/{name}.cu`` for a layout."""
     defined = {
-        **layout.product._asdict(), "threads": THREADS, "blocks": layout.blocks, "units": layout.units,
-        "items": layout.items, "buffers": layout.buffers, "sets": layout.sets, "ahead": layout.ahead, **variant._asdict(),
+        **layout.product._asdict(), "threads": layout.threads, "blocks": layout.blocks, "units": layout.units,
+        "items": layout.items, "buffers": layout.buffers, "sets": layout.sets, "ahead": layout.ahead, "far": layout.far,
+        **variant._asdict(),
     }  # fmt: skip
     return kernel(("head", layout.product.source, name), f"run_{name}", tuple(defined.items()), SHARED, device)
-
-
-def blocks_for(layout: Layout, batch: int) -> int:
-    """Return how many blocks run all rows."""
-    return -(-batch // layout.height) * layout.blocks
 
 
 def gather(
@@ -94,11 +89,25 @@ def gather(
     run = compiled("gather", layout, Variant(number, NUMBERS[output.dtype], kind, cell, back, keep), weight.device)
     nothing = output
     lengths = nothing if rows.lengths is None else rows.lengths
-    run(blocks_for(layout, batch), THREADS, layout.shared, [
-        gates, weight, nothing if bias is None else bias, begin[0], begin[-1], output, nothing if extra is None else extra,
-        end[0], end[-1], lengths, float(slope), steps, batch, size, layout.height, int(rows.lengths is not None),
-        int(rows.backwards), int(given), 0,
-    ])  # fmt: skip
+    tiles = -(-batch // layout.height)
+    at_once = layout.at_once(processors(weight.device)) if layout.far else tiles
+    launches = -(-tiles // at_once)
+    post, told = messages(layout, at_once, launches, output)
+    for launch in range(launches):
+        run(min(at_once, tiles - launch * at_once) * layout.blocks, layout.all_threads, layout.shared, [
+            gates, weight, nothing if bias is None else bias, begin[0], begin[-1], output, nothing if extra is None else extra,
+            end[0], end[-1], lengths, post, told[launch], float(slope), steps, batch, size, layout.height,
+            int(rows.lengths is not None), int(rows.backwards), int(given), launch * at_once * layout.height, 0,
+        ], layout.far)  # fmt: skip
+
+
+def messages(layout: Layout, groups: int, launches: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return memory for the messages of blocks that are no cluster, and for how many were sent, for each launch."""
+    if not layout.far:
+        return like, like.unsqueeze(0)
+    numbers = groups * layout.sets * 2 * layout.blocks * layout.half * layout.units
+    post = like.new_empty(numbers, dtype=torch.float32 if layout.product.entry_bytes == 4 else like.dtype)
+    return post, like.new_zeros(launches, groups * layout.sets, dtype=torch.int32)
 
 
 def scatter(
@@ -111,7 +120,7 @@ def scatter(
     layout = found(scatter_layout(size, number, batch, processors(weight.device), states.dtype.itemsize == 2))
     run = compiled("scatter", layout, Variant(number, NUMBERS[states.dtype], 0, cell), weight.device)
     lengths = states if rows.lengths is None else rows.lengths
-    run(blocks_for(layout, batch), THREADS, layout.shared, [
+    run(-(-batch // layout.height) * layout.blocks, layout.threads, layout.shared, [
         gates, extra, weight, states, before, states if grad is None else grad, begin[0], begin[-1], adjoint,
         states if inner is None else inner, end[0], end[-1], lengths, steps, batch, size, layout.height,
         int(rows.lengths is not None), int(rows.backwards), int(grad is not None), 0,

@@ -1,11 +1,10 @@
 """How a recurrence is laid out on a GPU: how many blocks share a weight, and how many rows they run."""
 
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from .products import THREADS, Product, TensorProduct, product_for, tensor_product_for
+from .products import Product, TensorProduct, product_for, tensor_product_for
 
 __all__ = ["SHARED", "Layout", "clusters_at_once", "gather_layout", "scatter_layout"]
 
@@ -14,6 +13,7 @@ SHARED = 227 * 1024 - 256
 _SIZES = (1, 2, 4, 8, 16)  # of a cluster; 16 is the most a GPU of compute capability 9.0 runs
 _AT_ONCE = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # clusters that an H200 runs side by side, as its driver tells
 _SETS = (1, 2)  # of rows that take turns
+_GROUPS = (2, 3, 4, 5, 6)  # of blocks that share a weight too large for a cluster
 _MOST_ITEMS = 8
 
 
@@ -27,6 +27,13 @@ class Layout(NamedTuple):
     sets: int  # of rows, that take turns
     shared: int  # bytes of shared memory
     product: Product | TensorProduct
+    threads: int = 256  # of a block: eight warps, so that each lane may have 255 registers
+    far: bool = False  # whether blocks are more than a cluster has, and run all at once
+
+    @property
+    def all_threads(self) -> int:
+        """Those that compute and, far from each other, a warp that fetches messages."""
+        return self.threads + 32 * self.far
 
     @property
     def half(self) -> int:
@@ -36,7 +43,7 @@ class Layout(NamedTuple):
     @property
     def items(self) -> int:
         """Entries of the state that a thread finishes at once; rounded, since each number is a kernel of its own."""
-        wanted = -(-self.half * self.units // THREADS)
+        wanted = -(-self.half * self.units // self.threads)
         return wanted if wanted <= 4 else 6 if wanted <= 6 else _MOST_ITEMS
 
     @property
@@ -46,13 +53,21 @@ class Layout(NamedTuple):
 
     def cycles(self, batch: int, processors: int) -> float:
         """Return about how many cycles a step of the whole batch takes."""
-        work = self.sets * self.product.cycles(self.half)
-        sent = self.height * self.blocks * self.units * self.product.entry_bytes
-        message = 0.0 if self.blocks == 1 else 350 + 20 * self.blocks + sent / 18
-        hidden = 0.0 if self.sets == 1 else min(message, work / 2)
-        rounds = -(-batch // (self.height * clusters_at_once(self.blocks, processors)))
-        entries = self.height * self.units * (0.25 + 0.03 * self.product.warps_k)
-        return rounds * (350 * self.sets + entries + work + message - hidden)
+        # two blocks on a multiprocessor are in each other's way; a warp that fetches leaves the others fewer registers
+        slowed = 1.7 if self.threads < 256 else 1.45 if self.far else 1.0
+        entries = self.half * self.units * (0.25 + 0.03 * self.product.warps_k)
+        body = 350 + slowed * (entries + self.product.cycles(self.half))  # of one set
+        sent = self.half * self.blocks * self.units * self.product.entry_bytes
+        near = 350 + 20 * self.blocks + sent / 18
+        message = 0.0 if self.blocks == 1 else 3500 + sent / 12 if self.far else near
+        rounds = -(-batch // (self.height * self.at_once(processors)))
+        return rounds * max(self.sets * body, body + message)  # while others' messages are on their way, a set is multiplied
+
+    def at_once(self, processors: int) -> int:
+        """Return how many tiles of rows run side by side."""
+        if self.far:
+            return processors // self.blocks
+        return clusters_at_once(self.blocks, processors) * (256 // self.threads)
 
 
 def clusters_at_once(blocks: int, processors: int) -> int:
@@ -65,9 +80,13 @@ def clusters_at_once(blocks: int, processors: int) -> int:
     return _AT_ONCE[blocks] if processors == 132 else max(1, (processors if blocks <= 2 else processors * 9 // 10) // blocks)
 
 
-def rows_of(batch: int, blocks: int, processors: int, most: int) -> int:
-    """Return how many rows a cluster runs: no more rounds than must be, and those alike."""
-    at_once = clusters_at_once(blocks, processors)
+def rows_of(batch: int, at_once: int, most: int) -> int:
+    """Return how many rows a tile has where ``at_once`` run side by side: no more rounds than must be, and those alike.
+
+    Example:
+        >>> rows_of(128, 15, 100), rows_of(1000, 15, 16)
+        (9, 14)
+    """
     rounds = -(-batch // (at_once * most))
     return -(-batch // (at_once * rounds))
 
@@ -88,26 +107,30 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
         (8, 64, 9)
     """
 
-    def at(rows: int, blocks: int, buffers: int, sets: int, warps_k: int) -> Layout | None:
-        if (blocks == 1 and (buffers, sets) != (2, 1)) or (sets == 2 and rows < 8):
+    def at(rows: int, blocks: int, buffers: int, sets: int, warps_k: int, threads: int, far: bool) -> Layout | None:
+        if sets > 1 and rows < 4 * sets:
             return None
         tensor = warps_k == 0
         units, half = units_of(size, blocks, tensor), -(-rows // sets)
+        blocks = -(-size // units) if far else blocks
         wide = blocks * units
         product = (
-            tensor_product_for(gates * units, wide, half, units) if tensor else product_for(gates * units, wide, half, warps_k)
+            tensor_product_for(gates * units, wide, half, units)
+            if tensor
+            else product_for(gates * units, wide, half, warps_k, threads // 32)
         )
-        if product is None:
+        if product is None or (far and product.tiles):
             return None
         entries = buffers * sets * half * wide + (8 * units if tensor else 0)  # rows that pad eight are read, too
         numbers = half * (sets * units + product.warps_k * product.results)
-        return Layout(
-            blocks, units, rows, buffers, sets, entries * product.entry_bytes + 4 * numbers + product.later_bytes, product
-        )
+        shared = entries * product.entry_bytes + 4 * numbers + product.later_bytes
+        return Layout(blocks, units, rows, buffers, sets, shared, product, threads, far)
 
     warps = (1, 2, 4, 8, 0) if narrow else (1, 2, 4, 8)  # that share a row; 0 stands for the matrix units
-    choices = [(b, buffers, sets, k) for b in _SIZES for buffers in (2, 1) for sets in _SETS for k in warps]
-    return cheapest([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
+    alone = [(1, 2, 1, k, threads, False) for k in warps for threads in (256, 128) if 0 < k <= threads // 32 or threads == 256]
+    near = [(b, buffers, sets, k, 256, False) for b in _SIZES[1:] for buffers in (2, 1) for sets in _SETS for k in warps]
+    far = [(processors // groups, 1, 2, k, 256, True) for groups in _GROUPS for k in warps]
+    return cheapest([lambda rows, c=c: at(rows, *c) for c in (*alone, *near, *far)], batch, processors)  # type: ignore[misc]
 
 
 @cache
@@ -152,8 +175,7 @@ def fitting(at: Callable[[int], Layout | None], batch: int, processors: int) -> 
         example = at(min(most, batch)) or at(8)
         if example is None:
             continue
-        rows = rows_of(batch, example.blocks, processors, most)
-        layout = at(rows)
-        if layout is not None and layout.shared <= SHARED and math.ceil(layout.half * layout.units / THREADS) <= _MOST_ITEMS:
+        layout = at(rows_of(batch, example.at_once(processors), most))
+        if layout is not None and layout.shared <= SHARED and layout.half * layout.units <= _MOST_ITEMS * layout.threads:
             return layout
     return None

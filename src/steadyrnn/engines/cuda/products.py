@@ -2,11 +2,9 @@
 
 from typing import NamedTuple
 
-__all__ = ["THREADS", "Product", "TensorProduct", "product_for", "tensor_product_for"]
+__all__ = ["Product", "TensorProduct", "product_for", "tensor_product_for"]
 
-THREADS = 256
-"""Of a block: eight warps, so that each lane may have 255 registers."""
-_WARPS = THREADS // 32
+_WARPS = 8
 
 
 class Product(NamedTuple):
@@ -102,7 +100,7 @@ class TensorProduct(NamedTuple):
         return max(loads, products, chain) + 150
 
 
-def product_for(results: int, length: int, rows: int, warps_k: int = 1) -> Product | None:
+def product_for(results: int, length: int, rows: int, warps_k: int = 1, warps: int = _WARPS) -> Product | None:
     """Return how a block finds ``results`` results from float32 vectors of ``length`` for ``rows`` rows; None if it cannot.
 
     A lane holds 16 numbers of a row or fewer and, where there are rows enough, 8 results: then a number read from shared
@@ -118,7 +116,7 @@ def product_for(results: int, length: int, rows: int, warps_k: int = 1) -> Produ
     if split is None:
         return None
     depth = -(-part // (4 * split)) * 4
-    lanes, warps = 32 // split, _WARPS // warps_k
+    lanes, warps = 32 // split, warps // warps_k
     for warps_r in (8, 4, 2):
         if warps_r <= min(rows, warps) and warps // warps_r * lanes * 8 >= results:
             return Product(split, depth, 8, 4, 0, warps_k, warps // warps_r, warps_r)

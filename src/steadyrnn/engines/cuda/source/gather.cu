@@ -5,7 +5,11 @@
 // Rows come in SETS, one after another within a step: while one set's messages are on their way, the other is multiplied.
 //
 // Beside head.cu's and product.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2),
-// SETS (1 or 2), AHEAD (whether numbers are read a step before they are used, where steps are short).
+// SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
+//
+// FAR has one buffer a set. One more warp fetches a set's messages as soon as its product is done, while other
+// sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has fetched the one after it from
+// all, so that all have fetched the one before.
 
 #define WIDE (BLOCKS * UNITS)
 #define EARLY 12  // steps
@@ -19,10 +23,10 @@
 #endif
 
 extern "C" __global__ void
-#if BLOCKS > 1
+#if CLUSTERED
     __cluster_dims__(BLOCKS, 1, 1)
 #endif
-        __launch_bounds__(THREADS, 1) run_gather(
+        __launch_bounds__(ALL_THREADS, 1) run_gather(
             Number* __restrict__ gates,          // (T, B, G * H): parts of the input; with KEEP, gates take their place.
                                                  // BACK: gradient of the output, where `given`
             const Number* __restrict__ weight,   // (G * H, H)
@@ -35,12 +39,19 @@ extern "C" __global__ void
             Number* __restrict__ end,            // (B, H)
             Number* __restrict__ end_c,          // (B, H)
             const int* __restrict__ lengths,     // (B,), where `ragged`
-            double slope_, int steps, int batch, int size, int height, int ragged, int backwards, int given, u32 zero) {
+            Entry* __restrict__ post,            // FAR: (groups, SETS, 2, BLOCKS, half, UNITS), messages
+            u32* __restrict__ told,              // FAR: (groups, SETS), how many were sent, 0 at first
+            double slope_, int steps, int batch, int size, int height, int ragged, int backwards, int given, int offset,
+            u32 zero) {
     extern __shared__ __align__(128) float memory[];
     __shared__ __align__(8) u64 boxes[BUFFERS * SETS];
+#if FAR
+    __shared__ __align__(8) u64 freed[SETS];  // a set's state is read no more
+#endif
     const float slope = (float)slope_;
     const int rank = block_rank();
-    const i64 first = (i64)(blockIdx.x / BLOCKS) * height;
+    const i64 first = offset + (i64)(blockIdx.x / BLOCKS) * height;
+    if (first >= batch) return;
     const int rows = (int)(batch - first < height ? batch - first : height);
     const int half = (height + SETS - 1) / SETS, slab = half * UNITS, buffer_size = SETS * BLOCKS * slab;
     Entry* state = reinterpret_cast<Entry*>(memory);                         // (BUFFERS, SETS, BLOCKS, half, UNITS)
@@ -48,6 +59,22 @@ extern "C" __global__ void
     float* held = pre + WARPS_K * half * RESULTS;  // (SETS, half, UNITS): LSTM c, BACK what is carried
     float* later = held + (HELD ? SETS * slab : 0);
     const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
+#if FAR
+    const int sets_here = (rows + half - 1) / half;
+    post += (i64)(blockIdx.x / BLOCKS) * SETS * 2 * BLOCKS * slab;
+    told += blockIdx.x / BLOCKS * SETS;
+    if (threadIdx.x >= THREADS) {
+        __syncthreads();
+        for (int step = 1; threadIdx.x == THREADS && step < last + BACK; ++step) {
+            for (int set = 0; set < sets_here; ++set) {
+                await(&freed[set], (step - 1) & 1);
+                fetch(&boxes[set], state + set * BLOCKS * slab, post + ((i64)set * 2 + (step & 1)) * BLOCKS * slab,
+                      BLOCKS * slab * sizeof(Entry), told + set, BLOCKS * step);
+            }
+        }
+        return;
+    }
+#endif
 
     const Place at(UNITS, slab, WIDE);
     const Matrix matrix(later, at, [&](int o, int k) {
@@ -59,6 +86,10 @@ extern "C" __global__ void
     if (threadIdx.x == 0) {
 #pragma unroll
         for (int i = 0; i < BUFFERS * SETS; ++i) open_mailbox(&boxes[i]);
+#if FAR
+#pragma unroll
+        for (int i = 0; i < SETS; ++i) open_mailbox(&freed[i]);
+#endif
     }
     for (int i = threadIdx.x; i < BUFFERS * buffer_size; i += THREADS) {
         const int set = i / (BLOCKS * slab) % SETS, unit = i % (BLOCKS * slab) / slab * UNITS + i % UNITS;
@@ -142,18 +173,22 @@ extern "C" __global__ void
 #if BLOCKS > 1
         if (step > 0) await(&boxes[buffer * SETS + set], BUFFERS == 2 ? (step - 1) >> 1 & 1 : (step - 1) & 1);
 #endif
-#if BACK
-        if (step > 0)  // there is no adjoint yet
-#endif
+        if (!BACK || step > 0)  // there is no adjoint yet
             matrix.times<UNITS>(
                 old, height_here, pre + at.part * half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
-        __syncthreads();
-#if BUFFERS == 1
+        wait_for_all();
+#if BUFFERS == 1 && CLUSTERED
         cluster_arrive_lightly();  // the old state is read no more
         cluster_wait();
 #endif
 
         Entry* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
+#if FAR
+        Entry* sent = post + (((i64)set * 2 + ((step + 1) & 1)) * BLOCKS + rank) * slab;
+        const auto put = [&](u32 slot, Entry e) { mine[slot] = e, sent[slot] = e; };
+#else
+        const auto put = [&](u32 slot, Entry e) { mine[slot] = e; };
+#endif
         float result[ITEMS][RESULT];  // goes to device memory behind the messages
         bool runs[ITEMS];
 #pragma unroll
@@ -174,7 +209,7 @@ extern "C" __global__ void
             float* carry = held + set * slab + here;
             const float carried = inside && step > 0 && time - way < length ? p[0] : *carry;
             const float adjoint = runs[i] ? (carried + x[i][0]) * slope_at(x[i][1], slope) : 0.0f;
-            if (item < items) *carry = carried, mine[slot] = entry(adjoint);
+            if (item < items) *carry = carried, put(slot, entry(adjoint));
             result[i][0] = adjoint;
 #else
             const float before = value_of(old[rank * slab + slot]);
@@ -199,10 +234,14 @@ extern "C" __global__ void
 #endif
 #endif
             result[i][0] = after;
-            if (item < items) mine[slot] = entry(runs[i] ? after : before);
+            if (item < items) put(slot, entry(runs[i] ? after : before));
 #endif
         }
-#if BLOCKS > 1
+#if FAR
+        publish();
+        wait_for_all();
+        if (threadIdx.x == 0) tell(told + set), arrive(&freed[set]);
+#elif BLOCKS > 1
         publish();
         __syncthreads();
         if (step + 1 < last + BACK) {

@@ -1,7 +1,10 @@
 // What every kernel of a recurrence over time uses: numbers in and out, activations, and messages between the blocks of a
 // cluster. A cluster runs a tile of rows; each of its blocks owns UNITS units of every gate.
 //
-// Defined by the caller, everywhere: BLOCKS (of a cluster), UNITS (of a block), GATES, THREADS, ITEMS (entries of the state
+// Where a weight needs more blocks than a cluster has, FAR blocks that run at the same time take its place, and messages go
+// by way of device memory (of which little leaves the second-level cache).
+//
+// Defined by the caller, everywhere: BLOCKS (of a cluster), FAR, UNITS (of a block), GATES, THREADS, ITEMS (entries of the state
 // that a thread finishes), NUMBER (0 float, 1 bfloat16, 2 half: what tensors hold), KIND (of activation).
 
 typedef unsigned int u32;
@@ -84,29 +87,34 @@ __device__ __forceinline__ float slope_at(float y, float slope) {
 
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
-__device__ __forceinline__ u32 block_rank() {
-    u32 rank = 0;
-#if BLOCKS > 1
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#define CLUSTERED (BLOCKS > 1 && !FAR)
+#define ALL_THREADS (THREADS + (FAR ? 32 : 0))  // FAR, one more warp fetches messages
+
+__device__ __forceinline__ void wait_for_all() {  // that compute
+#if FAR
+    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+#else
+    __syncthreads();
 #endif
-    return rank;
 }
 
+__device__ __forceinline__ u32 block_rank() { return blockIdx.x % BLOCKS; }
+
 __device__ __forceinline__ void cluster_arrive() {
-#if BLOCKS > 1
+#if CLUSTERED
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
 
 // Where only shared memory is meant, of which everything read has been used: does not wait for stores on their way.
 __device__ __forceinline__ void cluster_arrive_lightly() {
-#if BLOCKS > 1
+#if CLUSTERED
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 
 __device__ __forceinline__ void cluster_wait() {
-#if BLOCKS > 1
+#if CLUSTERED
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
@@ -122,6 +130,10 @@ __device__ __forceinline__ u32 at_peer(u32 here, u32 peer) {
     u32 there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(peer));
     return there;
+}
+
+__device__ __forceinline__ void arrive(u64* box) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(box)) : "memory");
 }
 
 __device__ __forceinline__ void expect(u64* box, u32 bytes) {
@@ -148,4 +160,23 @@ __device__ __forceinline__ void await(u64* box, u32 parity) {
             : "memory");
         if (tries > (1u << 22)) __trap();  // an error, not a hang
     }
+}
+
+// FAR: one thread tells that the block's message lies in device memory, and fetches, once all have told it, all messages.
+__device__ __forceinline__ void tell(u32* told) {
+    __threadfence();
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(told) : "memory");
+}
+
+__device__ __forceinline__ void fetch(u64* box, void* to, const void* from, u32 bytes, const u32* told, u32 all) {
+    u32 count = 0;
+    for (u32 tries = 0; count < all; ++tries) {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(told) : "memory");
+        if (tries > (1u << 24)) __trap();  // an error, not a hang
+    }
+    asm volatile("fence.proxy.async;" ::: "memory");
+    expect(box, bytes);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)),
+                 "l"(from), "r"(bytes), "r"(address(box))
+                 : "memory");
 }

@@ -10,7 +10,7 @@
 #define SENT ((RESULTS + UNITS - 1) / UNITS * UNITS)  // results, and those that pad them
 
 extern "C" __global__ void
-#if BLOCKS > 1
+#if CLUSTERED
     __cluster_dims__(BLOCKS, 1, 1)
 #endif
         __launch_bounds__(THREADS, 1) run_scatter(
