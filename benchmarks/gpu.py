@@ -64,7 +64,7 @@ def chosen(all_cases: list[Case], only: str | None, shard: str) -> list[Case]:
     return [found[place] for place in sorted(dealt[part - 1 :: parts])]
 
 
-def measure(case: Case, device: str, steps: int = STEPS, eager: bool = True) -> dict[str, Any]:
+def measure(case: Case, device: str, steps: int = STEPS, eager: bool = True, named: list[str] | None = None) -> dict[str, Any]:
     """Return one row: errors first, then the time of whoever is right."""
     known = peers(case, device)
     ours = known["ours"]
@@ -79,7 +79,7 @@ def measure(case: Case, device: str, steps: int = STEPS, eager: bool = True) -> 
         checked = None if case.factored and name == "torch" else (rows, truth, allowed)  # a dense weight is another one
         take(row, name, peer, x, cotangent, checked)
     row["engine"] = ran = engines_of(ours, x, cotangent) if "ours" in row["times"] else {}
-    for name in ENGINES:
+    for name in ENGINES if named is None else named:
         if name not in ("cpu", "reference") and {name} != {*ran.values()}:
             take(row, name, ours._replace(module=with_engine(ours.module, name)), x, cotangent, (rows, truth, allowed))
     return finish(row, case)
@@ -186,6 +186,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few rows only")
     parser.add_argument("--again", action="store_true", help="measure rows that are there already, too")
     parser.add_argument("--eager-all", action="store_true", help="the loop in Python also for the largest sizes")
+    parser.add_argument("--no-eager", action="store_true", help="leave out the loop in Python")
+    parser.add_argument("--engines", help="engines to measure by name beside `auto`, separated by commas; all where left out")
     parser.add_argument("--verdict", action="store_true", help="judge the file of results, and measure nothing")
     options = parser.parse_args()
     if options.verdict:
@@ -201,7 +203,8 @@ def main() -> None:
         there = [row["label"] for row in content["rows"]]
         if case.label in there and not options.again:
             continue
-        row = measure(case, "cuda", eager=options.eager_all or (case.B < 1024 and case.n < 1024))
+        eager = not options.no_eager and (options.eager_all or (case.B < 1024 and case.n < 1024))
+        row = measure(case, "cuda", eager=eager, named=None if options.engines is None else options.engines.split(","))
         content["rows"] = [*(old for old in content["rows"] if old["label"] != case.label), row]
         write(options.out, content)
         print(spoken(row), flush=True)

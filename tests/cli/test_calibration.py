@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.cli.calibrate import CASES, Case, chosen_cases, make, measure, measure_all
+from steadyrnn.cli.calibrate import CASES, Case, chosen_cases, chosen_engines, make, measure, measure_all
 from steadyrnn.cli.calibration_file import CalibrationFile
 from steadyrnn.cli.output import Output
 from steadyrnn.engines import calibration
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.calibration import row_name
 from steadyrnn.engines.calibration_table import read_table
+from steadyrnn.engines.select import ENGINES
 from steadyrnn.errors import ArgumentError, DataError
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.runs.folder import Run
@@ -187,3 +188,10 @@ def test_a_gpu_is_calibrated(program: Program, monkeypatch: pytest.MonkeyPatch) 
     layer = RNN(64, 32).cuda()
     layer(torch.zeros(5, 16, 64, device="cuda"))
     assert "near n = 32, B = 16, float32 with gradients" in layer.explain()
+
+
+def test_only_named_engines_are_measured() -> None:
+    assert [engine.name for engine in chosen_engines(None)] == list(ENGINES)
+    assert [engine.name for engine in chosen_engines("cuda,cudnn")] == ["cuda", "cudnn"]
+    with pytest.raises(ArgumentError, match="`--engines` must be names among .*, but has 'fast'"):
+        chosen_engines("cuda,fast")

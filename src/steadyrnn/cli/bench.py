@@ -47,6 +47,7 @@ def parser() -> "ArgumentParser":
         ("out", "The table's file, which may hold a part of it already; None is the device's name."),
         ("only", "Parts of names of rows as rnn-relu/n512/B128/float32, * for anything, separated by commas."),
         ("shard", "i/n: the i-th of n parts of the rows."),
+        ("engines", "Engines to measure, separated by commas; None is all."),
     ):  # fmt: skip
         made.add_argument(f"--{name}", type=str | None, default=None, help=f"With --calibrate: {help}")
     add_flag(made, "--again", "With --calibrate: measure rows that are there already, too.")
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         from .calibrate import calibrate
 
         return calibrate(args, output, ["steadyrnn", "bench", *argv])
-    given = next((name for name in ("out", "only", "shard", "again") if getattr(args, name)), None)
+    given = next((name for name in ("out", "only", "shard", "engines", "again") if getattr(args, name)), None)
     if given is not None:
         own.error(f"--{given} needs --calibrate")
     return _compare(args, output)

@@ -89,20 +89,35 @@ def calibrate(args: Any, output: Output, command: Sequence[str]) -> int:
     path = Path(f"{slug(name)}.json" if args.out is None else args.out)
     facts = {"device": name, "capability": list(torch.cuda.get_device_capability(device)), "steps": STEPS, "inputs": INPUTS}
     file = CalibrationFile(path, facts, command)
-    faults = measure_all(cases, device, file, output, args.again)
+    faults = measure_all(cases, device, file, output, args.again, chosen_engines(args.engines))
     output.text(f"{path}: {len(file.rows)} of {len(CASES)} rows. STEADYRNN_CALIBRATION={path} makes `auto` go by it.")
     output.result({"table": path, "rows": len(file.rows), "of": len(CASES), "faults": faults})
     return 1 if faults else 0
 
 
+def chosen_engines(names: str | None) -> list[Engine]:
+    """Return the engines to measure.
+
+    Example:
+        >>> [engine.name for engine in chosen_engines("cudnn, cuda")]
+        ['cudnn', 'cuda']
+    """
+    wanted = [*ENGINES] if names is None else [name.strip() for name in names.split(",")]
+    unknown = next((name for name in wanted if name not in ENGINES), None)
+    if unknown is not None:
+        raise ArgumentError(f"`--engines` must be names among {', '.join(ENGINES)}, but has {unknown!r}.")
+    return [ENGINES[name] for name in wanted]
+
+
 def measure_all(
-    cases: Sequence[Case], device: torch.device, file: CalibrationFile, output: Output, again: bool
+    cases: Sequence[Case], device: torch.device, file: CalibrationFile, output: Output, again: bool,
+    chosen: Sequence[Engine] | None = None,
 ) -> list[str]:  # fmt: skip
     """Measure rows that are not there yet, write each; return what went wrong."""
     faults: list[str] = []
     for case in cases:
         run = make(case, device)
-        engines = [engine for engine in ENGINES.values() if engine.refusal(run) is None]
+        engines = [engine for engine in chosen or ENGINES.values() if engine.refusal(run) is None]
         if not again and file.has(case._asdict(), [engine.name for engine in engines]):
             continue
         row, wrong = measure(case, run, engines)
