@@ -193,5 +193,5 @@ def test_a_gpu_is_calibrated(program: Program, monkeypatch: pytest.MonkeyPatch) 
 def test_only_named_engines_are_measured() -> None:
     assert [engine.name for engine in chosen_engines(None)] == list(ENGINES)
     assert [engine.name for engine in chosen_engines("cuda,cudnn")] == ["cuda", "cudnn"]
-    with pytest.raises(ArgumentError, match="`--engines` must be names among .*, but has 'fast'"):
+    with pytest.raises(ArgumentError, match=r"`--engines` must be names among .*, but has 'fast'"):
         chosen_engines("cuda,fast")
