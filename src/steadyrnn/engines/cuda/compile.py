@@ -130,5 +130,7 @@ def kernel(
     """
     with torch.cuda.device(device):
         major, minor = torch.cuda.get_device_capability(device)
-        code = compiled(source(names, defined), entry, f"{major}{minor}")
-        return Compiled(code, entry, shared, dict(defined).get("blocks", 1) > 8, device)
+        given = dict(defined)
+        own = "a" if given.get("far") else ""  # what only this very architecture has: warps that hand on registers
+        code = compiled(source(names, defined), entry, f"{major}{minor}{own}")
+        return Compiled(code, entry, shared, given.get("blocks", 1) > 8 and not given.get("far"), device)

@@ -32,8 +32,8 @@ class Layout(NamedTuple):
 
     @property
     def all_threads(self) -> int:
-        """Those that compute and, far from each other, a warp that fetches messages."""
-        return self.threads + 32 * self.far
+        """Those that compute and, far from each other, four warps, of which one fetches messages."""
+        return self.threads + 128 * self.far
 
     @property
     def half(self) -> int:
@@ -53,8 +53,8 @@ class Layout(NamedTuple):
 
     def cycles(self, batch: int, processors: int) -> float:
         """Return about how many cycles a step of the whole batch takes."""
-        # two blocks on a multiprocessor are in each other's way; a warp that fetches leaves the others fewer registers
-        slowed = 1.7 if self.threads < 256 else 1.45 if self.far else 1.0
+        # two blocks on a multiprocessor are in each other's way
+        slowed = 1.7 if self.threads < 256 else 1.2 if self.far else 1.0
         entries = self.half * self.units * (0.25 + 0.03 * self.product.warps_k)
         body = 350 + slowed * (entries + self.product.cycles(self.half))  # of one set
         sent = self.half * self.blocks * self.units * self.product.entry_bytes

@@ -64,6 +64,7 @@ extern "C" __global__ void
     post += (i64)(blockIdx.x / BLOCKS) * SETS * 2 * BLOCKS * slab;
     told += blockIdx.x / BLOCKS * SETS;
     if (threadIdx.x >= THREADS) {
+        give_registers();
         __syncthreads();
         for (int step = 1; threadIdx.x == THREADS && step < last + BACK; ++step) {
             for (int set = 0; set < sets_here; ++set) {
@@ -74,6 +75,7 @@ extern "C" __global__ void
         }
         return;
     }
+    take_registers();
 #endif
 
     const Place at(UNITS, slab, WIDE);

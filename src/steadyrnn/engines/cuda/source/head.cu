@@ -88,7 +88,7 @@ __device__ __forceinline__ float slope_at(float y, float slope) {
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 #define CLUSTERED (BLOCKS > 1 && !FAR)
-#define ALL_THREADS (THREADS + (FAR ? 32 : 0))  // FAR, one more warp fetches messages
+#define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps, of which one fetches messages
 
 __device__ __forceinline__ void wait_for_all() {  // that compute
 #if FAR
@@ -179,4 +179,17 @@ __device__ __forceinline__ void fetch(u64* box, void* to, const void* from, u32 
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)),
                  "l"(from), "r"(bytes), "r"(address(box))
                  : "memory");
+}
+
+// FAR: warps that only wait give their registers to those that compute (by fours: 128 x 24 + 256 x 240 of 64 K).
+__device__ __forceinline__ void give_registers() {
+#if FAR
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+#endif
+}
+
+__device__ __forceinline__ void take_registers() {
+#if FAR
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+#endif
 }
