@@ -1,7 +1,6 @@
 """The CUDA kernel for a weight in factors: its layout and what it refuses anywhere, its results on a GPU."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.call import Call, Forward, Gradients, Kernel
 from steadyrnn.engines.cpu.products import History
@@ -27,16 +25,15 @@ from steadyrnn.engines.cuda.factored import (
 from steadyrnn.engines.cuda.plan import SHARED
 from steadyrnn.engines.ops import register, run_op
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened, grouped
+from steadyrnn.engines.weights import flattened
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_within_budget, errors
+from tests.support.gpu import KINKED, away_from_kinks, on_gpu
 from tests.support.memory import poisoned_memory
 from tests.support.recurrences import Case, as_dtype, make, results
 
 REFERENCE = ReferenceEngine()
 RAGGED = (7, 3, 5, 0)
-KINKED = ("rnn-relu", "rnn-leaky_relu", "rnn-abs")
-MARGIN = 1e-4  # far above what float32 errs by in a few steps
 CASES = (
     (Case(steps=1, batch=1, hidden=1), 1),
     (Case(steps=7, batch=3, hidden=17, bias_ih=False), 5),
@@ -115,19 +112,6 @@ def recurrence(name: str, case: Case, rank: int, dtype: torch.dtype = torch.floa
     return run._replace(weight_hh=factors)
 
 
-def on_gpu(run: Recurrence) -> Recurrence:
-    """Return the same numbers on the GPU, as fresh leaves."""
-
-    def move(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.detach().cuda().requires_grad_()
-
-    return run._replace(
-        input=move(run.input), state=tuple(move(s) for s in run.state), weight_ih=move(run.weight_ih),
-        weight_hh=grouped([move(part) for part in flattened(run.weight_hh)]), bias_ih=move(run.bias_ih),
-        bias_hh=move(run.bias_hh),
-    )  # fmt: skip
-
-
 def gpu_results(run: Recurrence, gradients: bool = True) -> dict[str, Tensor]:
     """Return the kernel's results, brought back."""
     return {name: tensor.cpu() for name, tensor in results(AloneEngine(), on_gpu(run), gradients=gradients).items()}
@@ -155,19 +139,6 @@ def draws(name: str, case: Case, rank: int, dtype: torch.dtype = torch.float32) 
     """Return five draws of a small case, one of a large one."""
     number = 5 if case.batch * case.hidden < 2**12 else 1
     return [recurrence(name, case, rank, dtype, seed) for seed in range(number)]
-
-
-def nearest_kink(run: Recurrence) -> float:
-    """Return the smallest pre-activation of a run in float64, in absolute value."""
-    seen: list[float] = []
-
-    def value(x: Tensor, theta: Tensor | None) -> Tensor:
-        seen.append(float(x.abs().min()))
-        return run.cell.activation.value(x, theta)
-
-    with torch.no_grad():
-        REFERENCE.run(as_dtype(run, torch.float64)._replace(cell=RNNStep(SimpleNamespace(value=value))))
-    return min(seen)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 128, 140, 1024, 5000])
@@ -269,9 +240,8 @@ def test_values_of_other_activations(name: str, case: Case, rank: int) -> None:
 )
 @pytest.mark.parametrize("name", KINKED)
 def test_gradients_of_kinked_activations_away_from_kinks(name: str, case: Case, rank: int) -> None:
-    # there is no float64 on this path: a run is drawn whose pre-activations lie so far from 0 that float32 sees their signs
-    runs = (recurrence(name, case, rank, seed=seed) for seed in range(100))
-    check(next(run for run in runs if nearest_kink(run) > MARGIN))
+    # there is no float64 on this path
+    check(away_from_kinks(recurrence(name, case, rank, seed=seed) for seed in range(100)))
 
 
 @pytest.mark.gpu

@@ -7,8 +7,8 @@ from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cudnn import PIECE, CuDNNEngine, mode_of
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, distance
+from tests.support.gpu import on_gpu
 from tests.support.recurrences import Case, as_dtype, make, results
 
 TAKEN = [name for name, cell in CELLS.items() if mode_of(cell) is not None]
@@ -24,20 +24,6 @@ CASES = (
     Case(steps=0, batch=2),
     Case(steps=784, batch=16, hidden=64),
 )
-
-
-def on_gpu(run: Recurrence) -> Recurrence:
-    """Return the same numbers on the GPU, as fresh leaves."""
-
-    def move(tensor: torch.Tensor | None) -> torch.Tensor | None:
-        return None if tensor is None else tensor.detach().cuda().requires_grad_()
-
-    weight = run.weight_hh
-    return run._replace(
-        input=move(run.input), state=tuple(move(s) for s in run.state), weight_ih=move(run.weight_ih),
-        weight_hh=DiagonalLowRank(*map(move, weight)) if isinstance(weight, DiagonalLowRank) else move(weight),
-        bias_ih=move(run.bias_ih), bias_hh=move(run.bias_hh), theta=move(run.theta),
-    )  # fmt: skip
 
 
 def gpu_results(run: Recurrence) -> dict[str, torch.Tensor]:
@@ -130,7 +116,7 @@ def test_second_derivatives_through_cudnn_come_from_the_reference(name: str) -> 
 def test_a_layer_on_a_gpu_runs_cudnn_compiled_and_says_so() -> None:
     import steadyrnn as sr
 
-    layer = sr.GRU(3, 8, transition="spectral").cuda()
+    layer = sr.GRU(3, 8, transition="spectral", engine="cudnn").cuda()
     x, lengths = torch.randn(5, 4, 3, device="cuda"), torch.tensor([5, 0, 2, 3])
     expected, _ = layer(x, lengths=lengths)
     assert "cudnn" in layer.explain()
