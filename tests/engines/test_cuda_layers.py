@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
+from steadyrnn.errors import EngineError
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
 from tests.support.layers import tensors_of
 from tests.support.memory import poisoned_memory
@@ -148,5 +149,5 @@ def test_values_without_gradients_are_the_same(kind: str, grad: Any) -> None:
 def test_a_layer_moved_to_the_cpu_is_refused_there(kind: str) -> None:
     layer = layer_of(kind)
     layer(data())
-    with pytest.raises(sr.EngineError, match="`engine` 'cuda' cannot run this layer: its tensors are on cpu"):
+    with pytest.raises(EngineError, match="`engine` 'cuda' cannot run this layer: its tensors are on cpu"):
         layer.cpu()(data().cpu())
