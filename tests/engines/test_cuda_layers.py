@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import steadyrnn as sr
 from steadyrnn.errors import EngineError
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
-from tests.support.layers import tensors_of
+from tests.support.layers import tensors_of, zero_states
 from tests.support.memory import poisoned_memory
 
 pytestmark = pytest.mark.gpu
@@ -69,6 +69,18 @@ def test_a_compiled_layer_gives_the_same(kind: str, dynamic: bool, ragged: bool)
         expected = everything(layer, layer, x, **more)
         for key, found in everything(layer, run, x, **more).items():
             assert_equal_up_to_rounding(found, expected[key], operations=16 * steps)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_compiled_layer_takes_a_state_of_changing_sizes(kind: str) -> None:
+    layer = layer_of(kind)
+    run = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    for rows in (ROWS, ROWS + 3):
+        x, state = data(rows=rows), zero_states(layer, rows)
+        expected = everything(layer, layer, x, state)
+        for key, found in everything(layer, run, x, state).items():
+            assert_equal_up_to_rounding(found, expected[key], operations=16 * STEPS)
 
 
 @pytest.mark.parametrize(("kind", "hidden", "rows"), [("rnn", 33, 4), ("gru", 129, 4), ("lstm", 300, 130), ("rnn", 1017, 70)])
