@@ -21,8 +21,9 @@ _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
 @cache
 def is_there() -> bool:
-    """Say whether this torch can compile a kernel."""
-    return hasattr(torch.cuda, "_compile_kernel") and torch.version.hip is None
+    """Say whether this torch can compile a kernel: what does is private to it, and may be gone in another version."""
+    wanted = ("_nvrtc_compile", "_cuda_load_module", "_get_gpu_runtime_library", "_check_cuda")
+    return all(hasattr(driver, name) for name in wanted) and torch.version.hip is None
 
 
 def source(names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:
@@ -39,33 +40,52 @@ def source(names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:
 
 def cache_folder() -> Path | None:
     """Return where compiled kernels are kept, or None if nowhere can be written."""
-    base = os.environ.get("XDG_CACHE_HOME") or (Path.home() / ".cache")
-    folder = Path(base) / "steadyrnn" / "kernels"
     try:
+        base = os.environ.get("XDG_CACHE_HOME") or (Path.home() / ".cache")
+        folder = Path(base) / "steadyrnn" / "kernels"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # there may be no home
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+def stored(file: Path) -> bytes | None:
+    """Return the code that a file holds, None where there is none or it is broken.
+
+    Its end is a hash of its beginning.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    return data[:-32] if hashlib.sha256(data[:-32]).digest() == data[-32:] else None
+
+
+def put_away(file: Path, code: bytes) -> None:
+    """Keep code for the next process, if the disk lets us: a kernel that is not kept is compiled again."""
+    part = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
+            part.write(code + hashlib.sha256(code).digest())
+        os.replace(part.name, file)
+    except OSError:
+        if part is not None:
+            Path(part.name).unlink(missing_ok=True)
 
 
 def compiled(text: str, entry: str, capability: str) -> bytes:
     """Return the machine code of a kernel, from the disk where it was compiled before.
 
-    The file's name is a hash of everything the code depends on; its end is a hash of its beginning, so that a broken file is
-    compiled again.
+    The file's name is a hash of everything the code depends on.
     """
     key = "\n".join((torch.__version__, str(torch.version.cuda), capability, entry, text))
     folder = cache_folder()
     file = None if folder is None else folder / (hashlib.sha256(key.encode()).hexdigest()[:40] + ".cubin")
-    if file is not None and file.is_file():
-        stored = file.read_bytes()
-        if hashlib.sha256(stored[:-32]).digest() == stored[-32:]:
-            return stored[:-32]
-    code, _ = driver._nvrtc_compile(text, entry, compute_capability=capability)
-    if file is not None:
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
-            part.write(code + hashlib.sha256(code).digest())
-        os.replace(part.name, file)
+    code = None if file is None else stored(file)
+    if code is None:
+        code, _ = driver._nvrtc_compile(text, entry, compute_capability=capability)
+        if file is not None:
+            put_away(file, code)
     return bytes(code)
 
 

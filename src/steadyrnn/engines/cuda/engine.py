@@ -25,6 +25,18 @@ _CAPABLE = (9, 0)
 """The compute capability from which blocks can send each other messages."""
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asks the driver, which a compiler cannot look into
+def is_capable(index: int) -> bool:
+    """Say whether kernels can be compiled for a device, and run there."""
+    return is_there() and torch.cuda.get_device_capability(index) == _CAPABLE
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def has_place(size: int, gates: int) -> bool:
+    """Say whether a weight fits the chip, from what a compiler need not look into either."""
+    return fits(size, gates)
+
+
 def loop_of(call: Call, cell: Cell) -> Family:
     """Return the loop for a call; factors are three tensors, a dense weight is one."""
     if isinstance(cell, RNNStep) and len(call.recurrent) == 3:
@@ -72,7 +84,8 @@ class CUDAEngine(Engine):
     """Elman, GRU (reset after) and LSTM in one launch over all of time; the weight stays on the chip.
 
     A cluster of up to 16 multiprocessors shares the weight, in registers and shared memory, and runs a tile of rows; states
-    go from one to the other without leaving the chip. float32 products are float32 throughout.
+    go from one to the other without leaving the chip. float32 products of a step are float32 throughout; those outside of time
+    are torch's, and in TF32 where that is allowed.
     """
 
     name = "cuda"
@@ -82,7 +95,7 @@ class CUDAEngine(Engine):
         x, cell, size = recurrence.input, recurrence.cell, recurrence.state[0].shape[-1]
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
-        if not is_there() or torch.cuda.get_device_capability(x.device) < _CAPABLE:
+        if not is_capable(x.device.index or 0):
             return "its kernels need an NVIDIA GPU of compute capability 9.0 and a torch that can compile them"
         if not takes(cell):
             return f"there is no kernel for the cell {cell.key}"
@@ -92,7 +105,7 @@ class CUDAEngine(Engine):
             return "its kernels keep every state, and recompute was asked for"
         if x.shape[0] == 0 or x.shape[1] == 0:
             return "there is nothing to run"
-        fit = in_factors(recurrence) or fits(size, len(cell.gates))
+        fit = in_factors(recurrence) or has_place(size, len(cell.gates))
         return None if fit else f"a weight of {len(cell.gates)} x {size} x {size} does not fit a cluster of multiprocessors"
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:

@@ -25,7 +25,7 @@ class GPUFamily(Family):
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self.rows = Rows.of(call)
-        self.weight = call.recurrent[0]
+        self.weight = call.recurrent[0].contiguous()
         self.starts = [s.contiguous() for s in call.state]
 
     def memory(self, width: int) -> Tensor:
@@ -76,7 +76,7 @@ class RNNLoop(GPUFamily):
         stash = self.stash_like() if keep else gates.new_empty(0)
         gather(
             self.weight, gates, output, self.starts, [h_n], self.rows, extra=stash, slope=self.slope, cell=0, kind=self.kind,
-            keep=keep,
+            keep=keep and self.keeps,
         )  # fmt: skip
         return Forward(output, [h_n], stash)
 

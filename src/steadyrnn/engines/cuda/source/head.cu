@@ -150,15 +150,25 @@ __device__ __forceinline__ void send(u64* box, void* to, const void* from, u32 b
 
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Ends the kernel with an error where something has been waited for longer than a minute: an error, not a hang.
+__device__ __forceinline__ void lose_patience(u32 tries, u64& since) {
+    if ((tries & 0xffff) != 0xffff) return;
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    since = since ? since : now;
+    if (now - since > 60000000000ull) __trap();
+}
+
 __device__ __forceinline__ void await(u64* box, u32 parity) {
     u32 done = 0;
+    u64 since = 0;
     for (u32 tries = 0; !done; ++tries) {
         asm volatile(
             "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
             : "=r"(done)
             : "r"(address(box)), "r"(parity)
             : "memory");
-        if (tries > (1u << 22)) __trap();  // an error, not a hang
+        if (!done) lose_patience(tries, since);
     }
 }
 
@@ -170,9 +180,10 @@ __device__ __forceinline__ void tell(u32* told) {
 
 __device__ __forceinline__ void fetch(u64* box, void* to, const void* from, u32 bytes, const u32* told, u32 all) {
     u32 count = 0;
+    u64 since = 0;
     for (u32 tries = 0; count < all; ++tries) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(told) : "memory");
-        if (tries > (1u << 24)) __trap();  // an error, not a hang
+        if (count < all) lose_patience(tries, since);
     }
     asm volatile("fence.proxy.async;" ::: "memory");
     expect(box, bytes);
