@@ -2,7 +2,10 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,3 +166,22 @@ def test_a_layer_moved_to_the_cpu_is_refused_there(kind: str) -> None:
     layer(data())
     with pytest.raises(EngineError, match="`engine` 'cuda' cannot run this layer: its tensors are on cpu"):
         layer.cpu()(data().cpu())
+
+
+FIRST_BACKWARD = """
+import torch
+from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.cuda.engine import CUDAEngine
+from tests.support.gpu import on_gpu
+from tests.support.recurrences import Case, make
+run = on_gpu(make(CELLS["rnn-tanh"], Case(steps=5, batch=3, hidden=17), torch.float32))
+output, (h_n,) = CUDAEngine().run(run)
+given = [torch.ones_like(output), torch.ones_like(h_n)]
+torch.autograd.backward([output, h_n], given)
+assert all(tensor.grad.isfinite().all() for tensor in run.tensors if tensor is not None)
+"""
+
+
+def test_the_first_backward_of_a_process_finds_the_device() -> None:
+    # a thread of autograd's that has allocated nothing yet has no context; in this process others have run in it before
+    subprocess.run([sys.executable, "-c", FIRST_BACKWARD], check=True, cwd=Path(__file__).parents[2])

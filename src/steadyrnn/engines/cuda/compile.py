@@ -5,6 +5,8 @@ import hashlib
 import os
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils as driver
 
-__all__ = ["Compiled", "is_there", "kernel"]
+__all__ = ["Compiled", "is_there", "kernel", "on_device"]
 
 _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
@@ -67,6 +69,7 @@ def put_away(file: Path, code: bytes) -> None:
     try:
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
             part.write(code + hashlib.sha256(code).digest())
+        os.chmod(part.name, 0o644)  # others may share the folder
         os.replace(part.name, file)
     except OSError:
         if part is not None:
@@ -87,6 +90,18 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
         if file is not None:
             put_away(file, code)
     return bytes(code)
+
+
+@contextmanager
+def on_device(device: torch.device) -> Iterator[None]:
+    """Make a device the current one, also for the driver.
+
+    A thread of autograd's that has asked the runtime for nothing yet has no context: torch's own guard sees that the device
+    is the current one and does nothing, and the driver then refuses a launch.
+    """
+    with torch.cuda.device(device):
+        torch.cuda.set_device(device)
+        yield
 
 
 class Compiled:
@@ -148,7 +163,7 @@ def kernel(
         shared: The most bytes of shared memory it will be called with.
         device: Where it will run.
     """
-    with torch.cuda.device(device):
+    with on_device(device):
         major, minor = torch.cuda.get_device_capability(device)
         given = dict(defined)
         own = "a" if given.get("far") else ""  # what only this very architecture has: warps that hand on registers

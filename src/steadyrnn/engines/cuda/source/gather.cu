@@ -144,6 +144,7 @@ extern "C" __global__ void
             read(x[i], down(threadIdx.x + i * THREADS, rows * UNITS), unit_of(i), origin + begins * stride, false);
     }
 #endif
+    publish();
     __syncthreads();
     cluster_arrive();
     cluster_wait();
