@@ -84,7 +84,7 @@ class CuDNNKernel(Kernel):
         if call.bias_ih is not None or call.bias_hh is not None:
             zero = call.weight_ih.new_zeros(call.weight_ih.shape[0])
             given += [zero if b is None else b for b in (call.bias_ih, call.bias_hh)]
-        weights = [w.detach().clone() for w in given]
+        weights = [w.detach().clone(memory_format=torch.contiguous_format) for w in given]
         sizes = call.input.shape[2], mode, call.state[0].shape[1], 0, 1, False, False
         return weights, torch._cudnn_rnn_flatten_weight(weights, len(weights), *sizes)
 
