@@ -104,14 +104,22 @@ def householder_factors(columns: Tensor) -> tuple[Tensor, Tensor]:
     _check_columns(columns)
     if columns.numel() == 0:
         return columns, columns.mT
-    y, _, inverse, lead = _compact_form(columns)
+    if carries_transform(columns):
+        return _factors(columns)[:2]
+    y, z, *_ = _Factors.apply(columns)  # type: ignore[no-untyped-call]
+    return y, z
+
+
+def _factors(columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both factors, and the lengths of the columns, (K, 1), infinite for zero ones."""
+    y, scale, inverse, lead = _compact_form(columns)
     block, count = inverse.shape[-1], columns.shape[1]
     z = lead[:block]
     for start in range(block, len(y), block):
         later = slice(start, start + block)
         z = torch.cat([z - (z @ y[later].mT) @ lead[later], lead[later]])
     length = (2 / inverse.diagonal(dim1=1, dim2=2)).sqrt().reshape(-1, 1)  # of the rows of y
-    return (y / length)[:count].mT, (z * length)[:count]
+    return (y / length)[:count].mT, (z * length)[:count], (scale * length)[:count]
 
 
 def _check_columns(columns: Tensor) -> None:
@@ -254,3 +262,48 @@ class _Reflect(Function):
         # Q does not change with the length of y, so grad_y is orthogonal to y and needs no projection.
         grad_u = divide(grad_y, form.scale)
         return grad_u[: columns.shape[1]].mT, grad_x if x is not None else None, None
+
+
+class _Factors(Function):
+    r"""Both factors; the lengths are kept for the backward pass only.
+
+    With unit rows :math:`y_k` and :math:`S = \mathrm{striu}(Y^\top Y) + \tfrac12 I`, from :math:`S Z = Y^\top`: the gradient of
+    :math:`Y^\top` is :math:`P = S^{-\top} \bar Z`, that of S above its diagonal :math:`-P Z^\top`, and what goes along
+    :math:`y_k` is lost where the length of a column is divided out.
+    """
+
+    @staticmethod
+    def forward(columns: Tensor) -> tuple[Tensor, ...]:
+        return _factors(columns)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(output[2])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, g_y: Tensor | None, g_z: Tensor | None, _: None) -> Tensor | None:
+        if g_y is None and g_z is None:
+            return None
+        columns, y, z, length = ctx.saved_tensors
+        with without_autocast(columns.device):
+            if torch.is_grad_enabled():  # what was saved has no history; the second derivative needs one
+                pairs = [(f, g) for f, g in zip(_factors(columns), (g_y, g_z), strict=False) if g is not None]
+                outputs, given = zip(*pairs, strict=True)
+                found: Tensor = torch.autograd.grad(outputs, columns, given, create_graph=True)[0]
+                return found
+            return _Factors.pulled_back(y.mT, z, length, None if g_y is None else g_y.mT, g_z).mT
+
+    @staticmethod
+    def pulled_back(y: Tensor, z: Tensor, length: Tensor, g_y: Tensor | None, g_z: Tensor | None) -> Tensor:
+        """Return the gradient of the columns as rows, (K, N), from those of ``y`` and ``z``, likewise (K, N)."""
+        grad = torch.zeros_like(y) if g_y is None else g_y
+        if g_z is not None:
+            wide = y.double()
+            triangle = (wide @ wide.mT).triu_(1)
+            triangle.diagonal().fill_(0.5)
+            p = torch.linalg.solve_triangular(triangle.mT, g_z.double(), upper=False).to(y.dtype)  # (K, N)
+            grad_s = (p @ z.mT).triu_(1)
+            grad = torch.addmm(grad + p, grad_s + grad_s.mT, y, alpha=-1)
+        return (grad - (grad * y).sum(1, keepdim=True) * y) / length
