@@ -148,7 +148,11 @@ class Spectral(Constraint):
         if self.rows != self.columns or 2 * sum(self.sides) >= self.rows:
             return None
         left, right, sigma = self.parts(*raw)
-        return spectral_operator(householder_factors(left), sigma, householder_factors(right))
+        if left.shape != right.shape:
+            return spectral_operator(householder_factors(left), sigma, householder_factors(right))
+        y, z = householder_factors(torch.cat([left, right], dim=1), parts=2)
+        (y_u, y_v), (z_u, z_v) = y.chunk(2, dim=1), z.chunk(2)
+        return spectral_operator((y_u, z_u), sigma, (y_v, z_v))
 
     def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
         """Return raw tensors of a matrix through its SVD."""
