@@ -122,3 +122,11 @@ def test_a_layer_on_a_gpu_runs_cudnn_compiled_and_says_so() -> None:
     assert "cudnn" in layer.explain()
     compiled, _ = torch.compile(layer, fullgraph=True, backend="aot_eager")(x, lengths=lengths)
     assert_equal_up_to_rounding(compiled, expected)  # products in place round otherwise on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_weight_in_another_order_of_memory_gives_the_same(name: str) -> None:
+    run = on_gpu(make(CELLS[name], Case(steps=5, batch=3, hidden=17), torch.float32))
+    turned = run._replace(weight_hh=run.weight_hh.detach().mT.contiguous().mT.requires_grad_())
+    assert torch.equal(CuDNNEngine().run(run)[0], CuDNNEngine().run(turned)[0])

@@ -20,9 +20,13 @@ from .triton.engine import TritonEngine
 
 __all__ = ["ENGINES", "Choice", "select"]
 
-_ORDER = (CPUEngine(), CuDNNEngine(), CUDAEngine(), TritonEngine(), ReferenceEngine())
+_ORDER = (CPUEngine(), CuDNNEngine(), CUDAEngine(), ReferenceEngine(), TritonEngine())
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ORDER}
-"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
+"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest.
+
+Triton's kernels stand behind it, and so run only where a table or the caller names them: they have been tested in Triton's
+interpreter and compiled for a GPU, but not yet run on one.
+"""
 
 _TABLED = "cuda"
 """The type of device for which engines are measured."""
@@ -97,7 +101,8 @@ def automatic(recurrence: Recurrence) -> Choice:
 
 def among(able: list[str], refusals: list[str], recurrence: Recurrence) -> Choice:
     """Return the choice among engines that can run on a GPU, in their order."""
-    if recurrence.batch_sizes is not None and "cudnn" in able and any(name in able for name in _OURS):
+    first = able[: able.index("reference")] if "reference" in able else able  # those that `auto` takes by itself
+    if recurrence.batch_sizes is not None and "cudnn" in able and any(name in first for name in _OURS):
         able = [name for name in able if name != "cudnn"]
         refusals = [*refusals, _LENGTHS]
     if len(able) == 1:
