@@ -15,11 +15,11 @@ from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.triton import engine as engine_module
 from steadyrnn.engines.triton.engine import TritonEngine, arranged
-from steadyrnn.engines.weights import flattened, grouped
-from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
+from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget
+from tests.support.gpu import compare, on_gpu
 from tests.support.interpreted import InterpretedEngine
 from tests.support.memory import poisoned_memory
-from tests.support.recurrences import Case, as_dtype, make, results
+from tests.support.recurrences import Case, make, results
 
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # the interpreter's own
@@ -60,59 +60,45 @@ def _poison() -> Iterator[None]:
         yield
 
 
-def check(engine: Engine, run: Recurrence, *others: Recurrence, gradients: bool = True) -> None:
-    """Compare an engine with the reference in float64; what the reference loses in the run's own dtype it may lose, too.
-
-    One draw's error is a matter of luck where there are few numbers: the largest is taken, of ``run`` and ``others``.
-    """
-    truth = results(REFERENCE, as_dtype(run, torch.float64), gradients=gradients)
-    allowance = errors(results(REFERENCE, run, gradients=gradients), truth)
-    for other in others:
-        right = results(REFERENCE, as_dtype(other, torch.float64), gradients=gradients)
-        lost = errors(results(REFERENCE, other, gradients=gradients), right)
-        allowance = {key: max(lost[key], allowed) for key, allowed in allowance.items()}
-    assert_within_budget(results(engine, run, gradients=gradients), truth, allowance)
-
-
 @pytest.mark.parametrize("case", [*CASES, DEEP], ids=str)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_float32_errs_no_more_than_twice_the_reference(name: str, case: Case) -> None:
-    check(InterpretedEngine(), make(CELLS[name], case, torch.float32))
+    compare(InterpretedEngine(), make(CELLS[name], case, torch.float32))
 
 
 @pytest.mark.parametrize("case", CASES[:4], ids=str)
 @pytest.mark.parametrize("name", KINKED)
 def test_values_of_kinked_activations_in_float32(name: str, case: Case) -> None:
-    check(InterpretedEngine(), make(CELLS[name], case, torch.float32), gradients=False)
+    compare(InterpretedEngine(), make(CELLS[name], case, torch.float32), gradients=False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("name", KINKED)
 def test_gradients_of_kinked_activations_in_float64(name: str, case: Case) -> None:
-    check(InterpretedEngine(), make(CELLS[name], case))
+    compare(InterpretedEngine(), make(CELLS[name], case))
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_float64_keeps_its_digits(name: str) -> None:
-    check(InterpretedEngine(), make(CELLS[name], CASES[2]))
+    compare(InterpretedEngine(), make(CELLS[name], CASES[2]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_16_bit_numbers_are_added_up_in_float32(name: str, dtype: torch.dtype) -> None:
-    check(InterpretedEngine(), make(CELLS[name], RAGGED, dtype))
+    compare(InterpretedEngine(), make(CELLS[name], RAGGED, dtype))
 
 
 @pytest.mark.parametrize("case", FACTORED, ids=str)
 @pytest.mark.parametrize("name", ["rnn-tanh", "rnn-modrelu"])
 def test_factors_are_multiplied_one_after_the_other(name: str, case: Case) -> None:
-    check(InterpretedEngine(), make(CELLS[name], case))
+    compare(InterpretedEngine(), make(CELLS[name], case))
 
 
 @pytest.mark.parametrize("case", RECOMPUTED, ids=str)
 @pytest.mark.parametrize("name", ["rnn-abs", "gru-after", "lstm"])
 def test_recomputation_changes_no_number(name: str, case: Case) -> None:
-    check(InterpretedEngine(), make(CELLS[name], case))
+    compare(InterpretedEngine(), make(CELLS[name], case))
 
 
 @pytest.mark.parametrize("hidden", [3, 16])
@@ -120,7 +106,7 @@ def test_recomputation_changes_no_number(name: str, case: Case) -> None:
 def test_a_weight_of_one_block_may_stay_in_registers(name: str, hidden: int) -> None:
     # of modReLU a gate is half of the units, so a block of 16 units goes with one 32 deep
     depth = 32 if name == "rnn-modrelu" else 16
-    check(InterpretedEngine(depth=depth, stay=True), make(CELLS[name], Case(steps=3, hidden=hidden), torch.float64))
+    compare(InterpretedEngine(depth=depth, stay=True), make(CELLS[name], Case(steps=3, hidden=hidden), torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +194,7 @@ def test_modrelu_without_shifts_is_the_identity_and_keeps_zero() -> None:
     with torch.no_grad():
         run.input[0], run.bias_ih[:], run.bias_hh[:] = 0, 0, 0
     run = run._replace(state=(torch.zeros_like(run.state[0]).requires_grad_(),))
-    check(InterpretedEngine(), run)
+    compare(InterpretedEngine(), run)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -262,23 +248,10 @@ def test_factors_are_kept_where_they_pay(name: str, hidden: int, count: int) -> 
     assert len(arranged(run.weight_hh, run)) == count
 
 
-def on_gpu(run: Recurrence) -> Recurrence:
-    """Return the same numbers on the GPU, as fresh leaves."""
-
-    def move(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.detach().cuda().requires_grad_()
-
-    return run._replace(
-        input=move(run.input), state=tuple(move(s) for s in run.state), weight_ih=move(run.weight_ih),
-        weight_hh=grouped([move(part) for part in flattened(run.weight_hh)]),
-        bias_ih=move(run.bias_ih), bias_hh=move(run.bias_hh), theta=move(run.theta),
-    )  # fmt: skip
-
-
 def check_on_gpu(name: str, case: Case, dtype: torch.dtype) -> None:
     """Compare the engine with the reference on a GPU; gradients of kinked activations in float64 only."""
     draws = [on_gpu(make(CELLS[name], case, dtype, seed)) for seed in range(5)]
-    check(TritonEngine(), *draws, gradients=name in SMOOTH or dtype == torch.float64)
+    compare(TritonEngine(), *draws, gradients=name in SMOOTH or dtype == torch.float64)
 
 
 @pytest.mark.gpu
@@ -311,21 +284,21 @@ def test_factors_on_a_gpu(name: str, case: Case, dtype: torch.dtype, monkeypatch
 @pytest.mark.parametrize("name", CELLS)
 def test_full_sizes_on_a_gpu(name: str, hidden: int, dtype: torch.dtype) -> None:
     run = make(CELLS[name], Case(steps=784, batch=128, hidden=hidden), dtype)
-    check(TritonEngine(), on_gpu(run), gradients=name in SMOOTH)
+    compare(TritonEngine(), on_gpu(run), gradients=name in SMOOTH)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("hidden", [64, 200])
 @pytest.mark.parametrize("name", KINKED)
 def test_gradients_of_kinked_activations_on_a_gpu(name: str, hidden: int) -> None:
-    check(TritonEngine(), on_gpu(make(CELLS[name], Case(steps=50, batch=40, hidden=hidden))))
+    compare(TritonEngine(), on_gpu(make(CELLS[name], Case(steps=50, batch=40, hidden=hidden))))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("batch", [1, 500, 700, 1100, 2300])
 @pytest.mark.parametrize("name", ["rnn-tanh", "lstm"])
 def test_every_height_of_a_tile_on_a_gpu(name: str, batch: int) -> None:
-    check(TritonEngine(), on_gpu(make(CELLS[name], Case(steps=20, batch=batch, hidden=100), torch.float32)))
+    compare(TritonEngine(), on_gpu(make(CELLS[name], Case(steps=20, batch=batch, hidden=100), torch.float32)))
 
 
 @pytest.mark.gpu

@@ -1,23 +1,22 @@
 """The Elman loop on a GPU with a weight in factors: layout, launch, and the products outside of time."""
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import Absolute, Activation, LeakyReLU
+from steadyrnn.activations import Activation
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.errors import EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Recurrence
-from ..call import Call, Forward, Gradients
-from ..cpu.base import folded_bias
+from ..call import Call
 from ..cpu.products import History, flat
 from ..weights import stacked
 from .compile import Compiled, kernel
-from .families import GPUFamily
+from .families import ElmanLoop
 from .kinds import KINDS, NUMBERS
 from .launch import Rows, processors
 from .plan import SHARED, clusters_at_once
@@ -177,48 +176,25 @@ def factor_gradients(weight: DiagonalLowRank, history: History) -> list[Tensor]:
     late, early, first, start = history
     grad_left = (flat(late).t() @ (flat(early) @ weight.right)).addmm_(first.t(), start @ weight.right)
     grad_right = (flat(early).t() @ (flat(late) @ weight.left)).addmm_(start.t(), first @ weight.left)
-    diagonal = (first * start).sum(0, dtype=torch.float32)
+    wide = torch.promote_types(first.dtype, torch.float32)
+    diagonal = (first * start).sum(0, dtype=wide)
     piece = max(1, _AT_ONCE // max(1, first.numel()))  # steps
     for after, before in zip(late.split(piece), early.split(piece), strict=True):
-        diagonal += (after * before).sum((0, 1), dtype=torch.float32)
+        diagonal += (after * before).sum((0, 1), dtype=wide)
     return [diagonal.to(first.dtype), grad_left, grad_right]
 
 
-class FactoredLoop(GPUFamily):
-    r"""The loop :math:`h_t = \varphi(d \circ h_{t-1} + L R^\top h_{t-1} + g_t)`; of abs, pre-activations are the stash."""
+class FactoredLoop(ElmanLoop):
+    r"""The loop :math:`h_t = \varphi(d \circ h_{t-1} + L R^\top h_{t-1} + g_t)`; its adjoint has the factors exchanged."""
 
     def __init__(self, call: Call, activation: Activation) -> None:
-        super().__init__(call)
+        super().__init__(call, activation)
         self.factors = DiagonalLowRank(*(part.contiguous() for part in call.recurrent))
-        self.kind, self.keeps = KINDS[type(activation)], isinstance(activation, Absolute)
-        self.slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
 
-    def stash_size(self) -> int:
-        """Return how many pre-activations are kept."""
-        return self.steps * self.batch * self.hidden if self.keeps else 0
+    def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
+        """Run ``source/factored.cu``."""
+        launch(self.factors, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 
-    def forward(self, keep: bool) -> Forward:
-        """Run the loop."""
-        gates = self.project(folded_bias(self.call), self.call.input.new_empty(self.steps, self.batch, self.hidden))
-        output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
-        stash = self.stash_like() if keep else gates.new_empty(0)
-        launch(
-            self.factors, gates, output, self.starts[0], h_n, self.rows, extra=stash, slope=self.slope, kind=self.kind,
-            keep=keep and self.keeps,
-        )  # fmt: skip
-        return Forward(output, [h_n], stash)
-
-    def backward(
-        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
-    ) -> Gradients:
-        """Run the adjoint: the same loop with the factors exchanged."""
-        adjoint, d_h = self.memory(self.hidden), torch.empty_like(self.starts[0])
-        grad, saved = self.given(grad_output), done.stash if self.keeps else done.output
-        launch(
-            self.factors, adjoint if grad is None else grad, adjoint, self.incoming(grad_state)[0], d_h, self.rows,
-            extra=saved, slope=self.slope, kind=self.kind, keep=False, back=True, given=grad is not None,
-        )  # fmt: skip
-        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
-        grad_b_hh = None if self.call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
-        grad_hh = factor_gradients(self.factors, self.history(adjoint, done.output, self.starts[0]))
-        return Gradients(grad_x, [d_h], grad_w, grad_hh, grad_b, grad_b_hh, None)
+    def weight_gradients(self, history: History) -> list[Tensor]:
+        """Return the gradients of the diagonal and of both factors."""
+        return factor_gradients(self.factors, history)

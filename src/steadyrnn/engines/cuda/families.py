@@ -1,6 +1,7 @@
 """The cells' loops on a GPU: the products outside of time in torch, the loop in one launch."""
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +13,11 @@ from steadyrnn.cells.rnn import RNNStep
 
 from ..call import Call, Forward, Gradients
 from ..cpu.base import Family, folded_bias
-from ..cpu.products import Dense, flat
+from ..cpu.products import Dense, History, flat
 from .kinds import KINDS
 from .launch import Rows, gather, scatter
 
-__all__ = ["family_of"]
+__all__ = ["ElmanLoop", "family_of"]
 
 
 class GPUFamily(Family):
@@ -57,13 +58,21 @@ class GPUFamily(Family):
         return self.call.input.new_empty(self.stash_size())
 
 
-class RNNLoop(GPUFamily):
-    """The Elman loop; where the output does not tell the derivative, pre-activations are the stash."""
+class ElmanLoop(GPUFamily):
+    """The Elman loop, whatever form its weight has; where the output does not tell the derivative, arguments are the stash."""
 
     def __init__(self, call: Call, activation: Activation) -> None:
         super().__init__(call)
         self.kind, self.keeps = KINDS[type(activation)], isinstance(activation, Absolute)
         self.slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
+
+    @abstractmethod
+    def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
+        """Run the loop or its adjoint; arguments as the kernel names them."""
+
+    @abstractmethod
+    def weight_gradients(self, history: History) -> list[Tensor]:
+        """Return the gradient of every tensor of the weight."""
 
     def stash_size(self) -> int:
         """Return how many pre-activations are kept."""
@@ -74,10 +83,7 @@ class RNNLoop(GPUFamily):
         gates = self.project(folded_bias(self.call), self.call.input.new_empty(self.steps, self.batch, self.hidden))
         output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
         stash = self.stash_like() if keep else gates.new_empty(0)
-        gather(
-            self.weight, gates, output, self.starts, [h_n], self.rows, extra=stash, slope=self.slope, cell=0, kind=self.kind,
-            keep=keep and self.keeps,
-        )  # fmt: skip
+        self.launch(gates, output, self.starts[0], h_n, extra=stash, keep=keep and self.keeps)
         return Forward(output, [h_n], stash)
 
     def backward(
@@ -86,14 +92,26 @@ class RNNLoop(GPUFamily):
         """Run the adjoint."""
         adjoint, d_h = self.memory(self.hidden), torch.empty_like(self.starts[0])
         grad, saved = self.given(grad_output), done.stash if self.keeps else done.output
-        gather(
-            self.weight, adjoint if grad is None else grad, adjoint, self.incoming(grad_state), [d_h], self.rows, extra=saved,
-            slope=self.slope, cell=0, kind=self.kind, keep=False, back=True, given=grad is not None,
+        self.launch(
+            adjoint if grad is None else grad, adjoint, self.incoming(grad_state)[0], d_h, extra=saved, keep=False, back=True,
+            given=grad is not None,
         )  # fmt: skip
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
         grad_b_hh = None if self.call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
-        grad_hh = Dense(self.weight).gradient(self.history(adjoint, done.output, self.starts[0]))
+        grad_hh = self.weight_gradients(self.history(adjoint, done.output, self.starts[0]))
         return Gradients(grad_x, [d_h], grad_w, grad_hh, grad_b, grad_b_hh, None)
+
+
+class RNNLoop(ElmanLoop):
+    """The Elman loop with a dense weight; its adjoint is the same loop with the transposed one."""
+
+    def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
+        """Run ``source/gather.cu``."""
+        gather(self.weight, gates, output, [begin], [end], self.rows, slope=self.slope, cell=0, kind=self.kind, **more)
+
+    def weight_gradients(self, history: History) -> list[Tensor]:
+        """Return the gradient of the matrix."""
+        return Dense(self.weight).gradient(history)
 
 
 class GatedLoop(GPUFamily):
