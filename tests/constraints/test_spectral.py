@@ -15,6 +15,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_product
 from steadyrnn.linalg.packing import pack
 from tests.constraints.cases import DTYPES, gaussian_like, rounding
+from tests.support.operations import Operations
 
 INTERVALS = [(1.0, 0.0), (1.0, 0.01), (1.0, 0.5), (0.5, 0.45), (2.0, 2.0)]
 
@@ -174,6 +175,30 @@ def test_the_factored_form_is_the_matrix(reflectors: int | tuple[int, int]) -> N
     operator = constraint.operator(*raw)
     assert operator is not None
     torch.testing.assert_close(operator.dense(), constraint(*raw), rtol=0, atol=rounding(12))
+
+
+def test_the_factored_form_takes_few_operations() -> None:
+    constraint = Spectral(reflectors=8)
+    raw = [tensor.requires_grad_() for tensor in constraint.raw(64, 64)]
+    with Operations() as forward:
+        operator = constraint.operator(*raw)
+    assert operator is not None
+    with Operations() as backward:
+        torch.autograd.grad(operator, raw, [tensor.detach() for tensor in operator])
+    assert forward.names.total() <= 20, forward.names
+    assert backward.names.total() <= 25, backward.names
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (5, 3), (3, 3)])
+def test_the_sign_is_that_of_the_last_singular_value(shape: tuple[int, int]) -> None:
+    constraint = Spectral(reflectors=2, radius=0.5)
+    raw = gaussian_like(constraint.raw(*shape), 0)
+    plus = constraint.signed_diagonal(raw[2])
+    assert torch.equal(plus, constraint.singular_values(raw[2]))
+    constraint.sign.fill_(-1)
+    minus = constraint.signed_diagonal(raw[2])
+    assert torch.equal(minus[:-1], plus[:-1])
+    assert torch.equal(minus[-1], -plus[-1])
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 5), (5, 2), (4, 4)])

@@ -97,8 +97,8 @@ def test_cached_loop_gives_the_same_values_and_gradients(name: str) -> None:
 
 def test_cached_evaluates_a_factored_weight_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    original = Spectral.parts
-    monkeypatch.setattr(Spectral, "parts", lambda self, *raw: calls.append(1) or original(self, *raw))
+    original = Spectral.operator
+    monkeypatch.setattr(Spectral, "operator", lambda self, *raw: calls.append(1) or original(self, *raw))
     cell = RNNCell(WIDTH, 16, transition=Spectral(reflectors=2))
     with sr.cached():
         loop(cell, 5)

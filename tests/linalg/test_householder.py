@@ -49,30 +49,6 @@ def test_the_factors_give_the_product(n: int, k: int) -> None:
     assert distance(torch.eye(n, dtype=torch.float64) - y @ z, plain_product(columns)) <= rounding(n)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n", "k", "parts"), [(1, 1, 2), (5, 2, 3), (12, 6, 2), (40, 20, 2), (70, 35, 2)])
-def test_factors_of_several_products_are_those_of_each(n: int, k: int, parts: int, dtype: torch.dtype) -> None:
-    each = [gaussian(n, k, seed=seed, dtype=dtype) for seed in range(parts)]
-    y, z = householder_factors(torch.cat(each, dim=1), parts)
-    for part, left, right in zip(each, y.split(k, dim=1), z.split(k), strict=True):
-        alone = householder_factors(part)
-        assert distance(left, alone[0].double()) <= rounding(n, k, dtype=dtype)
-        assert distance(right, alone[1].double()) <= rounding(n, k, dtype=dtype)
-
-
-def test_gradients_of_the_factors_of_several_products() -> None:
-    columns = gaussian(5, 4).requires_grad_()
-    assert gradcheck(lambda c: householder_factors(c, 2), columns)
-    assert gradgradcheck(lambda c: householder_factors(c, 2), columns)
-    assert gradcheck(lambda c: householder_factors(c, 2)[1], columns)
-    assert gradcheck(lambda c: householder_factors(c, 2)[0], columns)
-
-
-def test_columns_must_share_out_evenly() -> None:
-    with pytest.raises(ShapeError, match="`columns` must be 2 times as many for 2 `parts`, but are 3"):
-        householder_factors(gaussian(5, 3), 2)
-
-
 def test_the_columns_of_the_first_factor_have_length_one() -> None:
     y, _ = householder_factors(7 * gaussian(9, 5))
     assert distance(y.norm(dim=0), torch.ones(5, dtype=torch.float64)) <= rounding(9)

@@ -11,6 +11,7 @@ from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
 from steadyrnn.linalg.packing import pack, trapezoid_index, unpack
 from steadyrnn.linalg.projections import clip_singular_values
 from steadyrnn.linalg.qr import reflectors_of_matrix
+from steadyrnn.linalg.spectral_factors import spectral_factors
 
 from .base import Constraint, Kind
 from .interval import distance_from_interval, from_interval, into_interval
@@ -117,13 +118,10 @@ class Spectral(Constraint):
     def parts(self, *raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the reflectors of both sides as columns, (M, K1) and (N, K2), and the signed diagonal."""
         left, right, free = raw
-        sigma = self.singular_values(free)
-        if sigma.shape[0]:
-            sigma = torch.cat([sigma[:-1], sigma[-1:] * self.sign.to(sigma.dtype)])
         return (
             unpack(left, self.left_index, self.rows, self.sides[0]),
             unpack(right, self.right_index, self.columns, self.sides[1]),
-            sigma,
+            self.signed_diagonal(free),
         )
 
     def singular_values(self, free: Tensor) -> Tensor:
@@ -131,6 +129,13 @@ class Spectral(Constraint):
         if self.sigma != "sigmoid":
             return free
         return into_interval(free, self.center, self.radius)
+
+    def signed_diagonal(self, free: Tensor) -> Tensor:
+        """Return the singular values of free ones, the last with its sign, shape (min(M, N),)."""
+        sigma = self.singular_values(free)
+        if not sigma.shape[0]:
+            return sigma
+        return sigma * pad(self.sign.to(sigma.dtype).reshape(1), (sigma.shape[0] - 1, 0), value=1.0)
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(M, N)``."""
@@ -147,12 +152,10 @@ class Spectral(Constraint):
         """Return the factored form where the reflectors are few: together fewer than half the rows."""
         if self.rows != self.columns or 2 * sum(self.sides) >= self.rows:
             return None
+        if self.sides[0] == self.sides[1]:
+            return spectral_factors(raw[0], raw[1], self.signed_diagonal(raw[2]), self.left_index, self.sides[0])
         left, right, sigma = self.parts(*raw)
-        if left.shape != right.shape:
-            return spectral_operator(householder_factors(left), sigma, householder_factors(right))
-        y, z = householder_factors(torch.cat([left, right], dim=1), parts=2)
-        (y_u, y_v), (z_u, z_v) = y.chunk(2, dim=1), z.chunk(2)
-        return spectral_operator((y_u, z_u), sigma, (y_v, z_v))
+        return spectral_operator(householder_factors(left), sigma, householder_factors(right))
 
     def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
         """Return raw tensors of a matrix through its SVD."""

@@ -79,8 +79,8 @@ def householder_apply(columns: Tensor, x: Tensor, transpose: bool = False) -> Te
     return _reflect(columns, x, transpose)
 
 
-def householder_factors(columns: Tensor, parts: int = 1) -> tuple[Tensor, Tensor]:
-    r"""Return thin factors of a product of reflections, or of several at once.
+def householder_factors(columns: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return thin factors of a product of reflections.
 
     .. math:: Q = I - Y Z, \qquad Z = S^{-1} Y^\top
 
@@ -91,8 +91,6 @@ def householder_factors(columns: Tensor, parts: int = 1) -> tuple[Tensor, Tensor
 
     Args:
         columns: The :math:`u_k`, shape ``(N, K)``; a zero column gives a zero column of :math:`Y` and row of :math:`Z`.
-        parts: How many products there are: the first ``K / parts`` columns are those of the first, and so on, and the
-            factors lie side by side likewise. As many operations as for one, but each on all.
 
     Returns:
         ``Y``, shape ``(N, K)``, with columns of length 1, and ``Z``, shape ``(K, N)``.
@@ -106,25 +104,18 @@ def householder_factors(columns: Tensor, parts: int = 1) -> tuple[Tensor, Tensor
     _check_columns(columns)
     if columns.numel() == 0:
         return columns, columns.mT
-    if columns.shape[1] % parts:
-        raise ShapeError(f"`columns` must be {parts} times as many for {parts} `parts`, but are {columns.shape[1]}.")
-    each = columns.shape[1] // parts
-    if parts > 1 and _block_size(each, columns.dtype) < each:  # more than a block: one after another
-        found = [householder_factors(part) for part in columns.split(each, dim=1)]
-        return torch.cat([y for y, _ in found], dim=1), torch.cat([z for _, z in found])
     if carries_transform(columns):
-        return _factors(columns, parts)[:2]
-    y, z, *_ = _Factors.apply(columns, parts)  # type: ignore[no-untyped-call]
+        return _factors(columns)[:2]
+    y, z, *_ = _Factors.apply(columns)  # type: ignore[no-untyped-call]
     return y, z
 
 
-def _factors(columns: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return both factors, and the lengths of the columns, (K, 1), infinite for zero ones; of several parts each is a block."""
-    count = columns.shape[1]
-    y, scale, inverse, lead = _compact_form(columns, None if parts == 1 else count // parts)
-    block = inverse.shape[-1]
-    z = lead[:block] if parts == 1 else lead
-    for start in range(len(z), len(y), block):
+def _factors(columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both factors, and the lengths of the columns, (K, 1), infinite for zero ones."""
+    y, scale, inverse, lead = _compact_form(columns)
+    block, count = inverse.shape[-1], columns.shape[1]
+    z = lead[:block]
+    for start in range(block, len(y), block):
         later = slice(start, start + block)
         z = torch.cat([z - (z @ y[later].mT) @ lead[later], lead[later]])
     length = (2 / inverse.diagonal(dim1=1, dim2=2)).sqrt().reshape(-1, 1)  # of the rows of y
@@ -173,9 +164,9 @@ class _CompactForm(NamedTuple):
     lead: Tensor
 
 
-def _compact_form(columns: Tensor, block: int | None = None) -> _CompactForm:
+def _compact_form(columns: Tensor) -> _CompactForm:
     count = columns.shape[1]
-    block = _block_size(count, columns.dtype) if block is None else block
+    block = _block_size(count, columns.dtype)
     u = pad(columns.mT, (0, 0, 0, -count % block))  # (K', N)
     scale = u.detach().abs().amax(dim=1, keepdim=True)
     live = scale != 0  # not `> 0`: NaN must stay visible
@@ -282,42 +273,37 @@ class _Factors(Function):
     """
 
     @staticmethod
-    def forward(columns: Tensor, parts: int) -> tuple[Tensor, ...]:
-        return _factors(columns, parts)
+    def forward(columns: Tensor) -> tuple[Tensor, ...]:
+        return _factors(columns)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        columns, ctx.parts = inputs
         ctx.mark_non_differentiable(output[2])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(columns, *output)
+        ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
-    def backward(ctx: Any, g_y: Tensor | None, g_z: Tensor | None, _: None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, g_y: Tensor | None, g_z: Tensor | None, _: None) -> Tensor | None:
         if g_y is None and g_z is None:
-            return None, None
+            return None
         columns, y, z, length = ctx.saved_tensors
         with without_autocast(columns.device):
             if torch.is_grad_enabled():  # what was saved has no history; the second derivative needs one
-                pairs = [(f, g) for f, g in zip(_factors(columns, ctx.parts), (g_y, g_z), strict=False) if g is not None]
+                pairs = [(f, g) for f, g in zip(_factors(columns), (g_y, g_z), strict=False) if g is not None]
                 outputs, given = zip(*pairs, strict=True)
-                return torch.autograd.grad(outputs, columns, given, create_graph=True)[0], None
-            found = _Factors.pulled_back(y.mT, z, length, None if g_y is None else g_y.mT, g_z, ctx.parts)
-            return found.mT, None
+                found: Tensor = torch.autograd.grad(outputs, columns, given, create_graph=True)[0]
+                return found
+            return _Factors.pulled_back(y.mT, z, length, None if g_y is None else g_y.mT, g_z).mT
 
     @staticmethod
-    def pulled_back(
-        y: Tensor, z: Tensor, length: Tensor, g_y: Tensor | None, g_z: Tensor | None, parts: int
-    ) -> Tensor:  # fmt: skip
+    def pulled_back(y: Tensor, z: Tensor, length: Tensor, g_y: Tensor | None, g_z: Tensor | None) -> Tensor:
         """Return the gradient of the columns as rows, (K, N), from those of ``y`` and ``z``, likewise (K, N)."""
         grad = torch.zeros_like(y) if g_y is None else g_y
         if g_z is not None:
-            each = (parts, -1, y.shape[1])
-            rows = y.reshape(each)
-            wide = rows.double()  # (parts, k, N)
-            triangle = wide.bmm(wide.mT).triu_(1)
-            triangle.diagonal(dim1=1, dim2=2).fill_(0.5)
-            p = torch.linalg.solve_triangular(triangle.mT, g_z.reshape(each).double(), upper=False).to(y.dtype)
-            grad_s = p.bmm(z.reshape(each).mT).triu_(1)
-            grad = torch.baddbmm(grad.reshape(each) + p, grad_s + grad_s.mT, rows, alpha=-1).flatten(0, 1)
+            wide = y.double()
+            triangle = (wide @ wide.mT).triu_(1)
+            triangle.diagonal().fill_(0.5)
+            p = torch.linalg.solve_triangular(triangle.mT, g_z.double(), upper=False).to(y.dtype)  # (K, N)
+            grad_s = (p @ z.mT).triu_(1)
+            grad = torch.addmm(grad + p, grad_s + grad_s.mT, y, alpha=-1)
         return (grad - (grad * y).sum(1, keepdim=True) * y) / length

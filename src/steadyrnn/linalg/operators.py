@@ -45,7 +45,7 @@ def spectral_operator(left: tuple[Tensor, Tensor], sigma: Tensor, right: tuple[T
 
     With :math:`U = I - Y_u Z_u` and :math:`V = I - Y_v Z_v`,
 
-    .. math:: W = \Sigma - [\,\Sigma Z_v^\top - Y_u (Z_u \Sigma Z_v^\top), \; Y_u\,] \, [\,Y_v, \; \Sigma Z_u^\top\,]^\top
+    .. math:: W = \Sigma + [\,A - Y_u (Z_u A), \; Y_u\,] \, [\,Y_v, \; -\Sigma Z_u^\top\,]^\top, \qquad A = -\Sigma Z_v^\top
 
     (expand the product and collect). The rank is the number of reflectors on both sides together, so one step costs
     two thin products and no triangular solve.
@@ -67,6 +67,7 @@ def spectral_operator(left: tuple[Tensor, Tensor], sigma: Tensor, right: tuple[T
     """
     y_u, z_u = left
     y_v, z_v = right
-    scaled = sigma.unsqueeze(-1) * z_v.mT  # (H, K2), Sigma Z_v'
-    first = scaled - y_u @ (z_u @ scaled)  # (H, K2)
-    return DiagonalLowRank(sigma, torch.cat([-first, -y_u], dim=1), torch.cat([y_v, sigma.unsqueeze(-1) * z_u.mT], dim=1))
+    minus = -sigma.unsqueeze(-1)
+    a = minus * z_v.mT  # (H, K2)
+    first = a - y_u @ (z_u @ a)  # (H, K2)
+    return DiagonalLowRank(sigma, torch.cat([first, y_u], dim=1), torch.cat([y_v, minus * z_u.mT], dim=1))
