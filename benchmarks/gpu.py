@@ -1,8 +1,9 @@
 """Our layers on a GPU beside torch.nn's (cuDNN) and a loop in Python: ``python benchmarks/gpu.py``.
 
 T = 784 steps of 64 inputs, float32 without TF32 or bfloat16 for all alike, orthogonal recurrent weights, errors against
-float64. Every row is written to the file of results as it comes, and one that is there is not measured again, so that
-``--shard 1/4`` to ``4/4``, one after another, make one table. ``--verdict`` judges the file and measures nothing.
+float64. Four calls follow one another; the time of one alone stands beside it as ``..._alone``. Every row is written to the
+file of results as it comes, and one that is there is not measured again, so that ``--shard 1/4`` to ``4/4``, one after
+another, make one table. ``--verdict`` judges the file and measures nothing.
 """
 
 import argparse
@@ -40,7 +41,8 @@ from steadyrnn.errors import EngineError
 
 STEPS = 784
 KINDS = ("rnn-relu", "rnn-tanh", "rnn-leaky_relu", "rnn-abs", "gru", "lstm")
-REPEATS = {"ours": 5, "torch": 3, "eager": 1, "named": 3}
+REPEATS = {"ours": 5, "torch": 5, "eager": 1, "named": 3}
+CALLS = {"ours": 4, "torch": 4, "eager": 1, "named": 4}  # that follow one another
 OFF = 32
 """How many times the reference's error, or 16 units of rounding, an output may be off before it counts as wrong."""
 
@@ -105,7 +107,8 @@ def take(
             if not error <= allowed:
                 row["wrong"][name] = f"off by {error:.2g}, where {allowed:.2g} is much"
                 return
-        row["times"][name] = microseconds(peer, x, cotangent, REPEATS.get(name, REPEATS["named"]))
+        who = name if name in REPEATS else "named"
+        row["times"][name] = microseconds(peer, x, cotangent, REPEATS[who], CALLS[who])
     except EngineError:
         return
     except Exception as error:  # of memory, of a kernel: the other peers can still be measured
@@ -118,11 +121,12 @@ def finish(row: dict[str, Any], case: Case) -> dict[str, Any]:
     times, least = row["times"], floor(case.kind, case.n, case.B, case.dtype, INPUTS, case.factored)
     ours = times.get("ours", {})
     for mode, time in ours.items():
-        times.setdefault(row["engine"][mode], {}).setdefault(mode, time)  # the same code, by its own name
+        ran = row["engine"][mode.removesuffix("_alone")]
+        times.setdefault(ran, {}).setdefault(mode, time)  # the same code, by its own name
     row["floor"] = least
     both = ours and "torch" in times
     row["ours_over_torch"] = {mode: time / times["torch"][mode] for mode, time in ours.items()} if both else None
-    row["ours_over_floor"] = {mode: time / least[mode] for mode, time in ours.items()}
+    row["ours_over_floor"] = {mode: ours[mode] / time for mode, time in least.items()} if ours else {}
     if "ours" in row["errors"]:
         row["errors"]["quotient"] = row["errors"]["ours"] / max(row["errors"]["reference"], 1e-300)
     return row
@@ -134,7 +138,7 @@ def spoken(row: dict[str, Any]) -> str:
     times = [
         f"{name} {time['forward']:.2f}/{time['training']:.2f}"
         for name, time in row["times"].items()
-        if {name} != {*ran} and len(time) == 2
+        if {name} != {*ran} and {"forward", "training"} <= time.keys()
     ]
     ratio, over = row["ours_over_torch"], row["ours_over_floor"]
     parts = [f"{row['label']:36}", f"{'/'.join(dict.fromkeys(ran)):9}", *times]

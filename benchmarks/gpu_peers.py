@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -173,24 +174,32 @@ def training(peer: Peer, x: Tensor, cotangent: Tensor) -> None:
     peer(x).backward(cotangent)
 
 
-def microseconds(peer: Peer, x: Tensor, cotangent: Tensor, repeats: int) -> dict[str, float]:
-    """Return the median time of a step, forward alone and with backward, after one call of each to warm up."""
+def microseconds(peer: Peer, x: Tensor, cotangent: Tensor, repeats: int, calls: int) -> dict[str, float]:
+    """Return the median time of a step, forward alone and with backward, of calls that follow one another.
+
+    So they do in training, and there the host's time counts where it is longer than the device's, and only there. The
+    time of a call that finds the device idle, all of the host's time included, is `forward_alone` and `training_alone`.
+    """
     found = {}
     for name, call in (("forward", forward), ("training", training)):
-        times = [seconds(lambda: call(peer, x, cotangent), x) for _ in range(1 + repeats)]  # noqa: B023
-        found[name] = 1e6 * statistics.median(times[1:]) / len(x)
+        run = partial(call, peer, x, cotangent)
+        run()
+        for label, number in ((name, calls), (f"{name}_alone", 1)):
+            found[label] = 1e6 * statistics.median(seconds(run, x, number) for _ in range(repeats)) / len(x)
     return found
 
 
-def seconds(call: Callable[[], None], x: Tensor) -> float:
-    """Return the time of a call, by the device's own clock on a GPU."""
+def seconds(call: Callable[[], None], x: Tensor, calls: int) -> float:
+    """Return the time of one of some calls in a row, by the device's own clock on a GPU."""
     if x.device.type != "cuda":
         begin = time.perf_counter()
-        call()
-        return time.perf_counter() - begin
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - begin) / calls
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
-    call()
+    for _ in range(calls):
+        call()
     end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3
+    return float(start.elapsed_time(end)) / 1e3 / calls

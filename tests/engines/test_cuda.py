@@ -188,6 +188,16 @@ def test_every_kind_of_layout_keeps_to_the_budget(name: str, layout: str) -> Non
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 131, 300, 600, 1500, 2500])
+@pytest.mark.parametrize("hidden", [3, 20, 50, 70, 97, 128])
+@pytest.mark.parametrize("name", ["rnn-tanh", "rnn-identity"])
+def test_weights_that_one_block_holds_keep_to_the_budget(name: str, hidden: int, batch: int) -> None:
+    lengths = tuple(4 - row * 5 // batch for row in range(batch)) if batch % 2 else None  # the last rows have nothing to run
+    case = Case(steps=4, batch=batch, hidden=hidden, lengths=lengths, reverse=hidden == 50)
+    compare(ENGINE, *draws(name, case))
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(("name", "hidden", "batch"), [("rnn-tanh", 1024, 2000), ("lstm", 505, 1000), ("gru-after", 129, 4000)])
 def test_more_rows_than_run_at_once_are_run_in_rounds(name: str, hidden: int, batch: int) -> None:
     layout = gather_layout(hidden, GATES[name], batch, 132)
@@ -228,6 +238,7 @@ def test_tanh_and_sigmoid_are_accurate_everywhere_and_saturate(name: str, value:
 @pytest.mark.parametrize(
     ("name", "hidden", "batch", "dtype"),
     [
+        ("rnn-tanh", 100, 600, torch.float32),  # in one block
         ("rnn-tanh", 300, 130, torch.float32),
         ("rnn-tanh", 1017, 70, torch.float32),  # far
         ("gru-after", 300, 130, torch.float32),

@@ -15,8 +15,9 @@ import torch
 
 import steadyrnn.engines.cuda as package
 from steadyrnn.engines.cuda import compile as room
-from steadyrnn.engines.cuda import factored, launch, windows
+from steadyrnn.engines.cuda import direct, factored, launch, windows
 from steadyrnn.engines.cuda.compile import cache_folder, compiled, source, word
+from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
 from tests.support.layouts import shape_with
@@ -57,6 +58,10 @@ def scatter(kind: str, variant: launch.Variant) -> Wanted:
     return launch.compiled.__wrapped__("scatter", layout, variant, DEVICE)
 
 
+def in_one_block(size: int, batch: int, variant: direct.Variant) -> Wanted:
+    return direct.compiled.__wrapped__(direct_layout(size, batch, 132), variant, DEVICE)
+
+
 def in_factors(size: int, rank: int, variant: factored.Variant) -> Wanted:
     return factored.compiled.__wrapped__(factored_layout(size, rank, 128, 132), variant, DEVICE)
 
@@ -66,8 +71,10 @@ def of_windows(size: int, kind: int) -> Wanted:
 
 
 KERNELS: dict[str, Callable[[], Wanted]] = {
-    "one-block": lambda: gather("one-block", launch.Variant(1, 0, 4, 0, False, True)),
-    "two-on-a-multiprocessor": lambda: gather("two-on-a-multiprocessor", launch.Variant(1, 0, 0, 0)),
+    "direct": lambda: in_one_block(128, 1024, direct.Variant(0, 4, False, True)),
+    "adjoint-of-direct": lambda: in_one_block(20, 3, direct.Variant(1, 0, True, False)),
+    "one-block": lambda: gather("one-block", launch.Variant(3, 0, 0, 1, False, True)),
+    "two-on-a-multiprocessor": lambda: gather("two-on-a-multiprocessor", launch.Variant(3, 0, 0, 1)),
     "cluster": lambda: gather("cluster-8", launch.Variant(1, 0, 0, 0, True)),
     "later-tiles": lambda: gather("later-tiles", launch.Variant(3, 0, 0, 1, False, True)),
     "matrix-units": lambda: gather("matrix-units-later-tiles", launch.Variant(4, 1, 0, 2, False, True)),
@@ -86,6 +93,7 @@ def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give back what is wanted instead of a kernel."""
     monkeypatch.setattr(launch, "kernel", Wanted)
     monkeypatch.setattr(factored, "kernel", Wanted)
+    monkeypatch.setattr(direct, "kernel", Wanted)
 
 
 class Fake:
@@ -137,6 +145,7 @@ def test_the_package_ships_the_files_of_every_kernel(name: str) -> None:
 def test_no_file_is_shipped_that_no_kernel_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "kernel", Wanted)
     monkeypatch.setattr(factored, "kernel", Wanted)
+    monkeypatch.setattr(direct, "kernel", Wanted)
     used = {f"{part}.cu" for wanted in KERNELS.values() for part in wanted().names}
     assert {file.name for file in files(package).joinpath("source").iterdir()} == used
 

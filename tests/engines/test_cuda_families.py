@@ -39,7 +39,7 @@ def run_elman(
     weight: Tensor, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, rows: Rows, *, extra: Tensor, slope: float,
     kind: int, keep: bool, back: bool = False, given: bool = True,
 ) -> None:  # fmt: skip
-    """Do what gather.cu and factored.cu do for an Elman cell."""
+    """Do what direct.cu, gather.cu and factored.cu do for an Elman cell."""
     cls = next(cls for cls, number in KINDS.items() if number == kind)
     act: Activation = cls(slope) if slope else cls()
     steps, batch, size = output.shape
@@ -63,17 +63,10 @@ def run_elman(
 
 @pytest.fixture(autouse=True)
 def _kernels_in_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def gather(
-        weight: Tensor, gates: Tensor, output: Tensor, begin: list[Tensor], end: list[Tensor], rows: Rows, *, cell: int,
-        **more: Any,
-    ) -> None:  # fmt: skip
-        assert cell == 0
-        run_elman(weight, gates, output, begin[0], end[0], rows, **more)
-
     def launch(weight: DiagonalLowRank, *given: Any, **more: Any) -> None:
         run_elman(weight.dense(), *given, **more)
 
-    monkeypatch.setattr(families, "gather", gather)
+    monkeypatch.setattr(families, "elman", run_elman)
     monkeypatch.setattr(factored, "launch", launch)
     with poisoned_memory():
         yield

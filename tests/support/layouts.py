@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 
+from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.plan import Layout, gather_layout, scatter_layout
 
 __all__ = ["LAYOUTS", "shape_with"]
@@ -40,6 +41,8 @@ def shape_with(name: str, gates: int, narrow: bool = False, adjoint: bool = Fals
     search, wanted = scatter_layout if adjoint else gather_layout, LAYOUTS[name]
     for size in _SIZES if gates == 1 else [size for size in _SIZES if size <= 512]:
         for batch in _BATCHES:
+            if gates == 1 and direct_layout(size, batch, _PROCESSORS, narrow) is not None:
+                continue  # another kernel's
             layout = search(size, gates, batch, _PROCESSORS, narrow)
             if layout is not None and wanted(layout):
                 return size, batch

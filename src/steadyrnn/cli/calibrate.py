@@ -28,7 +28,8 @@ from .output import Output
 __all__ = ["CASES", "Case", "calibrate", "chosen_cases", "measure"]
 
 STEPS, INPUTS = 128, 64
-_WARM, _FEWEST, _MOST, _SECONDS = 2, 3, 9, 0.1
+_FEWEST, _MOST, _SECONDS = 3, 7, 0.1
+_ROW = 4  # calls in a row
 _OFF = 32
 """How many times STYLE's allowance an engine may be off before it counts as wrong; cuDNN's tanh is by some thirty."""
 
@@ -201,27 +202,31 @@ def _training(engine: Engine, run: Recurrence) -> Callable[[], object]:
 
 
 def _microseconds(call: Callable[[], object], run: Recurrence) -> float:
-    """Return the median time of a step, over several calls after some to warm up."""
+    """Return the median time of a step, over several rows of calls after one to warm up."""
     clock = _on_device if run.input.device.type == "cuda" else _on_cpu
-    for _ in range(_WARM):
-        clock(call)
+    clock(call)
     times: list[float] = []
-    while len(times) < _FEWEST or (len(times) < _MOST and sum(times) < _SECONDS):
+    while len(times) < _FEWEST or (len(times) < _MOST and sum(times) * _ROW < _SECONDS):
         times.append(clock(call))
     return 1e6 * statistics.median(times) / run.input.shape[0]
 
 
 def _on_device(call: Callable[[], object]) -> float:
-    """Return the seconds of a call by the device's own clock."""
+    """Return the seconds of a call by the device's own clock, of some that follow one another as in training.
+
+    So the host's time counts where it is longer than the device's, and only there.
+    """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
-    call()
+    for _ in range(_ROW):
+        call()
     end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3
+    return float(start.elapsed_time(end)) / 1e3 / _ROW
 
 
 def _on_cpu(call: Callable[[], object]) -> float:
     start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    for _ in range(_ROW):
+        call()
+    return (time.perf_counter() - start) / _ROW

@@ -5,8 +5,6 @@ import hashlib
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils as driver
 
-__all__ = ["Compiled", "is_there", "kernel", "on_device"]
+__all__ = ["Compiled", "OnDevice", "is_there", "kernel"]
 
 _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
@@ -92,16 +90,23 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
     return bytes(code)
 
 
-@contextmanager
-def on_device(device: torch.device) -> Iterator[None]:
+class OnDevice:
     """Make a device the current one, also for the driver.
 
     A thread of autograd's that has asked the runtime for nothing yet has no context: torch's own guard sees that the device
     is the current one and does nothing, and the driver then refuses a launch.
     """
-    with torch.cuda.device(device):
-        torch.cuda.set_device(device)
-        yield
+
+    def __init__(self, device: torch.device) -> None:
+        self.index = device.index
+
+    def __enter__(self) -> None:
+        self.before = torch.cuda.current_device()
+        torch.cuda.set_device(self.before if self.index is None else self.index)
+
+    def __exit__(self, *_: object) -> None:
+        if self.index not in (None, self.before):
+            torch.cuda.set_device(self.before)
 
 
 class Compiled:
@@ -163,7 +168,7 @@ def kernel(
         shared: The most bytes of shared memory it will be called with.
         device: Where it will run.
     """
-    with on_device(device):
+    with OnDevice(device):
         major, minor = torch.cuda.get_device_capability(device)
         given = dict(defined)
         own = "a" if given.get("far") else ""  # what only this very architecture has: warps that hand on registers

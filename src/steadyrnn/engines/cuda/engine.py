@@ -13,7 +13,7 @@ from ..base import Engine, Recurrence
 from ..call import Call, Forward, Gradients, Kernel
 from ..cpu.base import Family
 from ..ops import register, run_op
-from .compile import is_there, on_device
+from .compile import OnDevice, is_there
 from .factored import FactoredLoop, arranged, in_factors
 from .families import family_of
 from .kinds import KINDS, NUMBERS
@@ -49,7 +49,7 @@ class CUDAKernel(Kernel):
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the loop."""
-        with on_device(call.input.device), without_autocast(call.input.device):
+        with OnDevice(call.input.device), without_autocast(call.input.device):
             return loop_of(call, cell).forward(keep)
 
     def backward(
@@ -57,7 +57,7 @@ class CUDAKernel(Kernel):
         grad_state: list[Tensor | None], needs_input: bool,
     ) -> Gradients:  # fmt: skip
         """Run the adjoint."""
-        with on_device(call.input.device), without_autocast(call.input.device):
+        with OnDevice(call.input.device), without_autocast(call.input.device):
             return loop_of(call, cell).backward(done, grad_output, grad_state, needs_input)
 
     def stash_like(self, call: Call, cell: Cell, recompute: bool) -> Tensor:

@@ -14,6 +14,7 @@ from steadyrnn.cells.rnn import RNNStep
 from ..call import Call, Forward, Gradients
 from ..cpu.base import Family, folded_bias
 from ..cpu.products import Dense, History, flat
+from .direct import elman
 from .kinds import KINDS
 from .launch import Rows, gather, scatter
 
@@ -93,7 +94,7 @@ class ElmanLoop(GPUFamily):
         adjoint, d_h = self.memory(self.hidden), torch.empty_like(self.starts[0])
         grad, saved = self.given(grad_output), done.stash if self.keeps else done.output
         self.launch(
-            adjoint if grad is None else grad, adjoint, self.incoming(grad_state)[0], d_h, extra=saved, keep=False, back=True,
+            saved if grad is None else grad, adjoint, self.incoming(grad_state)[0], d_h, extra=saved, keep=False, back=True,
             given=grad is not None,
         )  # fmt: skip
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
@@ -106,8 +107,8 @@ class RNNLoop(ElmanLoop):
     """The Elman loop with a dense weight; its adjoint is the same loop with the transposed one."""
 
     def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
-        """Run ``source/gather.cu``."""
-        gather(self.weight, gates, output, [begin], [end], self.rows, slope=self.slope, cell=0, kind=self.kind, **more)
+        """Run ``source/direct.cu`` or ``source/gather.cu``."""
+        elman(self.weight, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 
     def weight_gradients(self, history: History) -> list[Tensor]:
         """Return the gradient of the matrix."""

@@ -54,7 +54,7 @@ class Layout(NamedTuple):
     def cycles(self, batch: int, processors: int) -> float:
         """Return about how many cycles a step of the whole batch takes."""
         # two blocks on a multiprocessor are in each other's way
-        slowed = 1.7 if self.threads < 256 else 1.2 if self.far else 1.0
+        slowed = 1.7 if self.threads < 256 else 1.2 if self.far and self.product.entry_bytes == 2 else 1.0
         entries = self.half * self.units * (0.25 + 0.03 * self.product.warps_k)
         body = 350 + slowed * (entries + self.product.cycles(self.half))  # of one set
         sent = self.half * self.blocks * self.units * self.product.entry_bytes

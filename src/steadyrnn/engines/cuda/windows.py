@@ -13,7 +13,7 @@ from steadyrnn.cells.rnn import RNNStep
 from ..base import Recurrence
 from ..weights import stacked
 from ..windows import Windows
-from .compile import is_there, kernel, on_device
+from .compile import OnDevice, is_there, kernel
 from .kinds import KINDS
 
 __all__ = ["WIDEST", "FusedWindows", "fused_costs", "refusal"]
@@ -121,7 +121,7 @@ class FusedWindows:
         most = begin.new_zeros(len(begin) if self.measure else 1)
         (steps, batch, size), number = self.gates.shape, self.windows.number
         shape = Shape.of(size, self.kind, self.measure)
-        with on_device(begin.device):
+        with OnDevice(begin.device):
             run = kernel(("windows",), "run_windows", tuple(shape._asdict().items()), 0, begin.device)
             run(-(-len(begin) // shape.rows), shape.threads, 0, [
                 self.gates, self.weight, begin, self.output, led, end, most, float(self.slope), steps, batch, size, number,

@@ -168,16 +168,16 @@ extern "C" __global__ void
     const i64 move = (i64)way * batch * size;
     i64 place = corner + (i64)begins * batch * size;  // of the thread's first entry at this step
     constexpr int READ = BACK ? 2 : 1;
-    float x[ROWS][ITEMS][READ];  // what this step reads: part of the input, BACK: gradient and what tells the derivative
-    const auto read = [&](float (&to)[READ], int r, int i, i64 at, bool live, bool more) {
+    Number x[ROWS][ITEMS][READ];  // what this step reads: part of the input, BACK: gradient and what tells the derivative
+    const auto read = [&](Number (&to)[READ], int r, int i, i64 at, bool live, bool more) {
         live = live && r < rows && thread + i * THREADS < whole;
         at += r * size + i * THREADS;
         if (live && more && lane == 0) {
             if (!BACK || given) ask_for(gates + at + EARLY * move);
             if (BACK) ask_for(extra + at + EARLY * move);
         }
-        to[0] = live && (!BACK || given) ? load(gates, at) : 0.0f;
-        if (BACK) to[READ - 1] = live ? load(extra, at) : 0.0f;
+        to[0] = live && (!BACK || given) ? gates[at] : Number(0);
+        if (BACK) to[READ - 1] = live ? extra[at] : Number(0);
     };
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -246,11 +246,11 @@ extern "C" __global__ void
 #if BACK
                 const bool ran = inside && step > 0 && time - way < stop;
                 if (ran) held[r][i] = fmaf(d[i], state[entry], product[i]);
-                const float adjoint = runs ? (held[r][i] + x[r][i][0]) * slope_at(x[r][i][READ - 1], slope) : 0.0f;
+                const float adjoint = runs ? (held[r][i] + as_float(x[r][i][0])) * slope_at(as_float(x[r][i][READ - 1]), slope) : 0.0f;
                 if (runs) store(output, here, adjoint);
                 if (inside) state[entry] = adjoint;
 #else
-                const float sum = fmaf(d[i], held[r][i], product[i]) + x[r][i][0], h = activate(sum, slope);
+                const float sum = fmaf(d[i], held[r][i], product[i]) + as_float(x[r][i][0]), h = activate(sum, slope);
                 if (runs) {
                     held[r][i] = state[entry] = h;
                     store(output, here, h);

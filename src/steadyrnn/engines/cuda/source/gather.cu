@@ -7,13 +7,16 @@
 // Beside head.cu's and product.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2),
 // SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
 //
-// FAR has one buffer a set. One more warp fetches a set's messages as soon as its product is done, while other
-// sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has fetched the one after it from
+// FAR has one buffer a set. One more warp tells of a set's message, and another fetches all messages as soon as the product is
+// done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has fetched the one after it from
 // all, so that all have fetched the one before.
 
 #define WIDE (BLOCKS * UNITS)
 #define EARLY 12  // steps
 #define HELD (BACK || CELL == 2)
+// FAR, the first turn only sends the initial states: a turn without a product is what the adjoint has, and for a loop that may
+// leave the product out the compiler takes the registers that it is given (187 against 165).
+#define LEAD (FAR && !BACK)
 #if BACK || !KEEP || (CELL == 0 && KIND != 4)
 #define RESULT 1  // numbers of an item that go to device memory: output, extra, gates
 #elif CELL == 0
@@ -66,7 +69,14 @@ extern "C" __global__ void
     if (threadIdx.x >= THREADS) {
         give_registers();
         __syncthreads();
-        for (int step = 1; threadIdx.x == THREADS && step < last + BACK; ++step) {
+        const int turns = last + BACK + LEAD, helper = threadIdx.x - THREADS;
+        for (int step = 0; helper >= 32 && helper < 64 && step < turns; ++step) {
+            for (int set = 0; set < sets_here; ++set) {
+                await_written(set);
+                if (helper == 32) tell(told + set), arrive(&freed[set]);
+            }
+        }
+        for (int step = 1; helper == 0 && step < turns; ++step) {
             for (int set = 0; set < sets_here; ++set) {
                 await(&freed[set], (step - 1) & 1);
                 fetch(&boxes[set], state + set * BLOCKS * slab, post + ((i64)set * 2 + (step & 1)) * BLOCKS * slab,
@@ -120,23 +130,23 @@ extern "C" __global__ void
         return of < whole ? of : 0;
     };
     // What a step reads: parts of the input, BACK: gradient and what tells the derivative.
-    const auto read = [&](float (&to)[READ], u32 row, u32 unit, i64 from, bool more) {
+    const auto read = [&](Number (&to)[READ], u32 row, u32 unit, i64 from, bool more) {
 #if BACK
         const i64 place = from + row + unit;
         if (more && given) ask_for(gates + place + EARLY * move);
         if (more) ask_for(extra + place + EARLY * move);
-        to[0] = given ? load(gates, place) : 0.0f;
-        to[1] = load(extra, place);
+        to[0] = given ? gates[place] : Number(0);
+        to[1] = extra[place];
 #else
         const Number* part = gates + GATES * (from - rank * UNITS + row) + (rank * UNITS + unit);
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
             if (more) ask_for(part + GATES * EARLY * move + g * size);
-            to[g] = load(part, g * size);
+            to[g] = part[g * size];
         }
 #endif
     };
-    float x[ITEMS][READ] = {};
+    Number x[ITEMS][READ] = {};
 #if AHEAD
     if (last > 0 && whole > 0) {
 #pragma unroll
@@ -149,25 +159,25 @@ extern "C" __global__ void
     cluster_arrive();
     cluster_wait();
 
-    for (int turn = 0; turn < (last + BACK) * SETS; ++turn) {
+    for (int turn = 0; turn < (last + BACK + LEAD) * SETS; ++turn) {
         const int step = turn / SETS, set = turn % SETS, top = set * half;
         const int height_here = min(half, rows - top);
         if (height_here <= 0) continue;
-        const i64 time = begins + (i64)way * step, now = origin + time * stride + (i64)top * size;
+        const i64 time = begins + (i64)way * (step - LEAD), now = origin + time * stride + (i64)top * size;
         const int items = height_here * UNITS;
         const int buffer = BUFFERS == 2 ? step & 1 : 0, next = BUFFERS == 2 ? buffer ^ 1 : 0;
-        const bool more = step + 1 + EARLY < last;
+        const bool more = step + 1 + EARLY < last + LEAD;
         u32 tall[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) tall[i] = down(threadIdx.x + i * THREADS, items);
 #if AHEAD
-        float ahead[ITEMS][READ] = {};
+        Number ahead[ITEMS][READ] = {};
         if (step + 1 < last && whole > 0) {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) read(ahead[i], tall[i], unit_of(i), now + move, more);
         }
 #else
-        if (step < last && whole > 0) {
+        if (step >= LEAD && step < last + LEAD && whole > 0) {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) read(x[i], tall[i], unit_of(i), now, more);
         }
@@ -176,7 +186,7 @@ extern "C" __global__ void
 #if BLOCKS > 1
         if (step > 0) await(&boxes[buffer * SETS + set], BUFFERS == 2 ? (step - 1) >> 1 & 1 : (step - 1) & 1);
 #endif
-        if (!BACK || step > 0)  // there is no adjoint yet
+        if (!(BACK || LEAD) || step > 0)  // there is no adjoint yet, or the states themselves are sent
             matrix.times<UNITS>(
                 old, height_here, pre + at.part * half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
         wait_for_all();
@@ -200,7 +210,7 @@ extern "C" __global__ void
             const u32 slot = here - of + swap(of, row);
             const int length = ragged ? lengths[first + top + row] : steps;
             const bool inside = item < items && of < whole;
-            runs[i] = inside && time < length && step < last;
+            runs[i] = inside && time < length && step >= LEAD && step < last + LEAD;
             float p[GATES];
 #pragma unroll
             for (int g = 0; g < GATES; ++g) {
@@ -211,24 +221,24 @@ extern "C" __global__ void
 #if BACK
             float* carry = held + set * slab + here;
             const float carried = inside && step > 0 && time - way < length ? p[0] : *carry;
-            const float adjoint = runs[i] ? (carried + x[i][0]) * slope_at(x[i][1], slope) : 0.0f;
+            const float adjoint = runs[i] ? (carried + as_float(x[i][0])) * slope_at(as_float(x[i][1]), slope) : 0.0f;
             if (item < items) *carry = carried, put(slot, entry(adjoint));
             result[i][0] = adjoint;
 #else
             const float before = value_of(old[rank * slab + slot]);
 #if CELL == 0
-            const float sum = p[0] + x[i][0], after = activate(sum, slope);
+            const float sum = p[0] + as_float(x[i][0]), after = activate(sum, slope);
             result[i][RESULT - 1] = sum;
 #elif CELL == 1
-            const float r = sigmoid(x[i][0] + p[0]), z = sigmoid(x[i][1] + p[1]);
+            const float r = sigmoid(as_float(x[i][0]) + p[0]), z = sigmoid(as_float(x[i][1]) + p[1]);
             const float q = p[2] + load(bias, of < whole ? rank * UNITS + of : 0);
-            const float n = hyperbolic_tangent(x[i][2] + r * q), after = n + z * (before - n);
+            const float n = hyperbolic_tangent(as_float(x[i][2]) + r * q), after = n + z * (before - n);
 #if KEEP
             result[i][1] = q, result[i][2] = r, result[i][3] = z, result[i][4] = n;
 #endif
 #else
-            const float in = sigmoid(x[i][0] + p[0]), f = sigmoid(x[i][1] + p[1]);
-            const float g = hyperbolic_tangent(x[i][2] + p[2]), o = sigmoid(x[i][3] + p[3]);
+            const float in = sigmoid(as_float(x[i][0]) + p[0]), f = sigmoid(as_float(x[i][1]) + p[1]);
+            const float g = hyperbolic_tangent(as_float(x[i][2]) + p[2]), o = sigmoid(as_float(x[i][3]) + p[3]);
             float* carry = held + set * slab + here;
             const float c = f * *carry + in * g, after = o * hyperbolic_tangent(c);
             if (runs[i]) *carry = c;
@@ -242,8 +252,8 @@ extern "C" __global__ void
         }
 #if FAR
         publish();
+        written(set);
         wait_for_all();
-        if (threadIdx.x == 0) tell(told + set), arrive(&freed[set]);
 #elif BLOCKS > 1
         publish();
         __syncthreads();

@@ -12,25 +12,27 @@ typedef unsigned short u16;
 typedef unsigned long long u64;
 typedef long long i64;
 
+// A number that is read ahead is kept as it came, and converted where it is used: converting waits for it.
 #if NUMBER == 0
 typedef float Number;
-__device__ __forceinline__ float load(const Number* p, i64 i) { return p[i]; }
+__device__ __forceinline__ float as_float(Number n) { return n; }
 __device__ __forceinline__ void store(Number* p, i64 i, float v) { p[i] = v; }
 #elif NUMBER == 1
 typedef u16 Number;
-__device__ __forceinline__ float load(const Number* p, i64 i) { return __uint_as_float((u32)p[i] << 16); }
+__device__ __forceinline__ float as_float(Number n) { return __uint_as_float((u32)n << 16); }
 __device__ __forceinline__ void store(Number* p, i64 i, float v) {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(p[i]) : "f"(v));
 }
 #else
 typedef u16 Number;
-__device__ __forceinline__ float load(const Number* p, i64 i) {
+__device__ __forceinline__ float as_float(Number n) {
     float v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(p[i]));
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(n));
     return v;
 }
 __device__ __forceinline__ void store(Number* p, i64 i, float v) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(p[i]) : "f"(v)); }
 #endif
+__device__ __forceinline__ float load(const Number* p, i64 i) { return as_float(p[i]); }
 
 // Asks for a line of memory some steps before it is read: on its way from device memory it takes longer than a short step.
 __device__ __forceinline__ void ask_for(const Number* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
@@ -75,11 +77,14 @@ __device__ __forceinline__ float slope_at(float y, float slope) {
 #elif KIND == 1
     return y * (1.0f - y);
 #elif KIND == 2
-    return y > 0.0f ? 1.0f : y <= 0.0f ? 0.0f : y;  // NaN stays
+    const float s = y > 0.0f ? 1.0f : 0.0f;
+    return y == y ? s : y;  // NaN stays
 #elif KIND == 3
-    return y > 0.0f ? 1.0f : y <= 0.0f ? slope : y;
+    const float s = y > 0.0f ? 1.0f : slope;
+    return y == y ? s : y;
 #elif KIND == 4
-    return y < 0.0f ? -1.0f : y >= 0.0f ? 1.0f : y;
+    const float s = y < 0.0f ? -1.0f : 1.0f;
+    return y == y ? s : y;
 #else
     return 1.0f;
 #endif
@@ -88,7 +93,7 @@ __device__ __forceinline__ float slope_at(float y, float slope) {
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 #define CLUSTERED (BLOCKS > 1 && !FAR)
-#define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps, of which one fetches messages
+#define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps: one tells of messages, one fetches them
 
 __device__ __forceinline__ void wait_for_all() {  // that compute
 #if FAR
@@ -172,9 +177,15 @@ __device__ __forceinline__ void await(u64* box, u32 parity) {
     }
 }
 
-// FAR: one thread tells that the block's message lies in device memory, and fetches, once all have told it, all messages.
+// FAR: one thread tells that the block's message lies in device memory, one fetches, once all have told it, all messages. The
+// first waits for those that wrote it (which is why it is not one of them: telling takes long), and these do not wait for it.
+__device__ __forceinline__ void written(int set) { asm volatile("bar.arrive %0, %1;" ::"r"(2 + set), "n"(THREADS + 32) : "memory"); }
+
+__device__ __forceinline__ void await_written(int set) {
+    asm volatile("bar.sync %0, %1;" ::"r"(2 + set), "n"(THREADS + 32) : "memory");
+}
+
 __device__ __forceinline__ void tell(u32* told) {
-    __threadfence();
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(told) : "memory");
 }
 

@@ -63,7 +63,7 @@ extern "C" __global__ void
     constexpr int SAVED = GATES + 3;
     const int whole = min(max(size - rank * UNITS, 0), UNITS);  // units of the block that there are
     // Where there is no such entry, another one is read instead, so that nothing branches.
-    const auto read = [&](float (&to)[SAVED], u32 item, i64 time, bool more) {
+    const auto read = [&](Number (&to)[SAVED], u32 item, i64 time, bool more) {
         const u32 here = item < slab ? item : 0, of = here % UNITS, unit = rank * UNITS + (of < whole ? of : 0);
         const i64 row = first + here / UNITS, place = time * stride + row * size + unit;
         const Number* gate = gates + GATES * (place - unit) + unit;
@@ -76,14 +76,14 @@ extern "C" __global__ void
             if (given) ask_for(grad + place + soon);
         }
 #pragma unroll
-        for (int g = 0; g < GATES; ++g) to[g] = load(gate, g * size);
-        to[GATES] = load(extra, place);
+        for (int g = 0; g < GATES; ++g) to[g] = gate[g * size];
+        to[GATES] = extra[place];
         const i64 earlier = time + way;  // of the run's own order
         const bool from = earlier >= 0 && earlier < (ragged ? lengths[row] : steps);
-        to[GATES + 1] = load(from ? (CELL == 2 ? extra : states) + place + way * stride : start + row * size + unit, 0);
-        to[GATES + 2] = given ? load(grad, place) : 0.0f;
+        to[GATES + 1] = *(from ? (CELL == 2 ? extra : states) + place + way * stride : start + row * size + unit);
+        to[GATES + 2] = given ? grad[place] : Number(0);
     };
-    float now[ITEMS][SAVED] = {};
+    Number now[ITEMS][SAVED] = {};
 #if AHEAD
     if (last > 0 && whole > 0) {
 #pragma unroll
@@ -118,20 +118,21 @@ extern "C" __global__ void
             for (int p = 1; p < BLOCKS; ++p) sum += inbox[p * slab + here];
             const bool ran = step > 0 && inside && time - way < length;
             const float beside = held_c[here], d_h = ran ? (CELL == 2 ? sum : sum + beside) : held_h[here];
-            const float total = d_h + now[i][GATES + 2];
+            const float total = d_h + as_float(now[i][GATES + 2]);
             float d[GATES];
 #if CELL == 2
-            const float in = now[i][0], f = now[i][1], g = now[i][2], o = now[i][3], c = hyperbolic_tangent(now[i][4]);
+            const float in = as_float(now[i][0]), f = as_float(now[i][1]), g = as_float(now[i][2]), o = as_float(now[i][3]);
+            const float c = hyperbolic_tangent(as_float(now[i][4]));
             const float d_c = beside + total * o * (1.0f - c * c), held = d_c * f;
             d[0] = d_c * g * in * (1.0f - in);
-            d[1] = d_c * now[i][5] * f * (1.0f - f);
+            d[1] = d_c * as_float(now[i][5]) * f * (1.0f - f);
             d[2] = d_c * in * (1.0f - g * g);
             d[3] = total * c * o * (1.0f - o);
 #else
-            const float r = now[i][0], z = now[i][1], n = now[i][2], held = total * z;
+            const float r = as_float(now[i][0]), z = as_float(now[i][1]), n = as_float(now[i][2]), held = total * z;
             const float d_n = total * (1.0f - z) * (1.0f - n * n);
-            d[0] = d_n * now[i][3] * r * (1.0f - r);
-            d[1] = total * (now[i][4] - n) * z * (1.0f - z);
+            d[0] = d_n * as_float(now[i][3]) * r * (1.0f - r);
+            d[1] = total * (as_float(now[i][4]) - n) * z * (1.0f - z);
             d[2] = d_n * r;
 #endif
             if (runs) {

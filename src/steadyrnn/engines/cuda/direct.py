@@ -1,0 +1,96 @@
+"""The Elman loop with a dense weight on a GPU: in the kernel for weights that one block holds, or in that for all others."""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .compile import Compiled, kernel
+from .kinds import NUMBERS
+from .launch import Rows, gather, processors
+
+__all__ = ["WIDEST", "DirectLayout", "direct_layout", "elman"]
+
+WIDEST = 128
+"""The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
+_THREADS = 256
+_SPLIT = 8  # lanes that share a result
+_MOST_ROWS = 8
+
+
+class DirectLayout(NamedTuple):
+    """How ``source/direct.cu`` is compiled."""
+
+    each: int  # results of a lane
+    depth: int  # entries of a row that a lane holds
+    pack: int  # rows that are multiplied at once
+    items: int  # entries of the state that a thread finishes
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.pack * self.items
+
+
+@cache
+def direct_layout(size: int, batch: int, processors: int, narrow: bool = False) -> DirectLayout | None:
+    """Return the layout for ``size`` units, or None where another kernel is for them: wider, or for the matrix units.
+
+    Args:
+        size: Units.
+        batch: Rows.
+        processors: Multiprocessors of the device.
+        narrow: Whether numbers have 16 bits: the matrix units are then faster, unless each block has one row.
+
+    Example:
+        >>> direct_layout(128, 128, 132), direct_layout(64, 1024, 132).rows, direct_layout(129, 1, 132)
+        (DirectLayout(each=4, depth=16, pack=1, items=1), 4, None)
+    """
+    least = -(-batch // (2 * processors))
+    rows = next((rows for rows in (1, 2, 4) if rows >= least), _MOST_ROWS)
+    if size > WIDEST or (narrow and rows > 1):
+        return None
+    each = next(each for each in (1, 2, 4) if each * (_THREADS // _SPLIT) >= size)
+    pack = min(rows, _SPLIT // each)
+    return DirectLayout(each, -(-size // (4 * _SPLIT)) * 4, pack, rows // pack)
+
+
+class Variant(NamedTuple):
+    """Which of the source's kernels is meant."""
+
+    number: int  # see NUMBERS
+    kind: int  # see KINDS
+    back: bool
+    keep: bool
+
+
+@cache
+def compiled(layout: DirectLayout, variant: Variant, device: torch.device) -> Compiled:
+    """Return the kernel for a layout."""
+    head = {"threads": _THREADS, "gates": 1, "blocks": 1, "far": False, "units": WIDEST}
+    defined = {**head, **layout._asdict(), **variant._asdict()}
+    return kernel(("head", "direct"), "run_direct", tuple(defined.items()), 0, device)
+
+
+def elman(
+    weight: Tensor, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, rows: Rows, *, extra: Tensor, slope: float,
+    kind: int, keep: bool, back: bool = False, given: bool = True,
+) -> None:  # fmt: skip
+    """Run an Elman cell over time, or with ``back`` its adjoint, in the kernel that is for its size.
+
+    Arguments as in ``source/direct.cu``, tensors contiguous.
+    """
+    steps, batch, size = output.shape
+    layout = direct_layout(size, batch, processors(output.device), output.dtype.itemsize == 2)
+    if layout is None:
+        gather(
+            weight, gates, output, [begin], [end], rows, extra=extra, slope=slope, back=back, given=given, cell=0, kind=kind,
+            keep=keep,
+        )  # fmt: skip
+        return
+    run = compiled(layout, Variant(NUMBERS[output.dtype], kind, back, keep), output.device)
+    run(-(-batch // layout.rows), _THREADS, 0, [
+        gates, weight, begin, output, extra, end, output if rows.lengths is None else rows.lengths, float(slope), steps, batch,
+        size, int(rows.lengths is not None), int(rows.backwards), int(given),
+    ])  # fmt: skip

@@ -1,0 +1,163 @@
+// The Elman cell, and its adjoint, where one block holds the whole weight in registers and runs ROWS rows: whoever has added up
+// a result also finishes it, so that a step has one barrier. Beside head.cu's: BACK, KEEP (the arguments of the activation),
+// and
+//
+//   EACH   results of a lane, DEPTH its entries of each of their rows: SPLIT lanes share a result,
+//   PACK   rows that are multiplied at once. The EACH * PACK sums of a lane are added up by halving: in each round it gives away
+//          half of them, the upper ones. Sum q of lane s is number q ^ t, where t is s with its bits reversed: so
+//          the last that is left to it is number t, which is row t / EACH of the pack and result t % EACH.
+//
+// What a step reads of device memory is read when the one before has used its own; lines are asked for EARLY steps ahead.
+
+#define SPLIT 8
+#define GROUPS (THREADS / SPLIT)
+#define SUMS (EACH * PACK)
+#define WIDE (SPLIT * DEPTH)
+#define ROWS (ITEMS * PACK)
+#define EARLY 16
+
+__device__ __forceinline__ int turned(int lane) {
+    int result = 0;
+    for (int bit = 1, to = SUMS / 2; to > 0; bit *= 2, to /= 2) result |= lane & bit ? to : 0;
+    return result;
+}
+
+__device__ __forceinline__ float added_up(float (&sum)[SUMS]) {
+#pragma unroll
+    for (int far = 1, width = SUMS / 2; far < SPLIT; far *= 2, width /= 2) {
+        if (width == 0) sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], far);
+#pragma unroll
+        for (int i = 0; i < SUMS / 2; ++i)
+            if (i < width) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i + width], far);
+    }
+    return sum[0];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
+    const Number* __restrict__ gates,   // (T, B, H): parts of the input. BACK: gradient of the output, where
+                                        // `given`, else any memory as large
+    const Number* __restrict__ weight,  // (H, H)
+    const Number* __restrict__ begin,   // (B, H): the state before, BACK: gradient of the final one
+    Number* __restrict__ output,        // (T, B, H), BACK: adjoints of pre-activations
+    Number* __restrict__ extra,         // (T, B, H): arguments. BACK: what tells the derivative
+    Number* __restrict__ end,           // (B, H)
+    const int* __restrict__ lengths,    // (B,), where `ragged`
+    double slope_, int steps, int batch, int size, int ragged, int backwards, int given) {
+    __shared__ __align__(16) float state[2][ROWS][WIDE];
+    const float slope = (float)slope_;
+    const int split = threadIdx.x % SPLIT, group = threadIdx.x / SPLIT, turn = turned(split);
+    const i64 first = (i64)blockIdx.x * ROWS;
+    const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
+
+    float w[EACH][DEPTH];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+#pragma unroll
+        for (int k = 0; k < DEPTH; ++k) {
+            const int o = group * EACH + (e ^ turn % EACH), from = (k / 4 * SPLIT + split) * 4 + k % 4;
+            w[e][k] = o < size && from < size ? load(weight, BACK ? (i64)from * size + o : (i64)o * size + from) : 0.0f;
+        }
+    }
+    for (int i = threadIdx.x; i < 2 * ROWS * WIDE; i += THREADS) {
+        const int row = i / WIDE % ROWS, unit = i % WIDE;
+        const bool there = !BACK && i < ROWS * WIDE && unit < size && first + row < batch;
+        state[0][0][i] = there ? load(begin, (first + row) * size + unit) : 0.0f;
+    }
+
+    // The entries that this thread finishes; where there is none it reads another, so that nothing branches.
+    const int unit = group * EACH + turn % EACH, top = turn / EACH;
+    int spot[ITEMS], length[ITEMS];
+    bool mine[ITEMS];
+    float kept[ITEMS];  // the state, BACK: the adjoint of the state
+    Number x[ITEMS];
+#if BACK
+    Number y[ITEMS];
+#endif
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        const int row = i * PACK + top;
+        mine[i] = split < SUMS && unit < size && first + row < batch;
+        spot[i] = mine[i] ? row * size + unit : 0;
+        length[i] = ragged ? lengths[first + (mine[i] ? row : 0)] : steps;
+        kept[i] = load(begin, first * size + spot[i]);
+    }
+    const bool downwards = BACK ? !backwards : backwards;  // in which direction time is walked
+    const int way = downwards ? -1 : 1;
+    const i64 move = (i64)way * batch * size;
+    int time = downwards ? last - 1 : 0;
+    i64 now = ((i64)time * batch + first) * size;
+    i64 from = last > 0 ? now : first * size;  // what is read next; there is always something to read, if not to use
+    const auto read = [&](bool more) {
+        const i64 soon = from + (more ? EARLY * move : 0);
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            x[i] = gates[from + spot[i]];
+            ask_for(gates + soon + spot[i]);
+#if BACK
+            y[i] = extra[from + spot[i]];
+            ask_for(extra + soon + spot[i]);
+#endif
+        }
+    };
+    read(last > EARLY);
+    __syncthreads();
+
+    for (int step = 0; step < last + BACK; ++step) {
+        float* next = &state[~step & 1][top][unit];
+        const bool runs_any = !BACK || step < last;
+        float total[ITEMS], result[ITEMS];
+#if !BACK
+        float argument[ITEMS];
+#endif
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            float sum[SUMS] = {};
+#pragma unroll
+            for (int j = 0; j < DEPTH / 4; ++j) {
+#pragma unroll
+                for (int p = 0; p < PACK; ++p) {
+                    // row p ^ (turn / EACH) of the pack; PACK is a power of two
+                    const float4 v = *reinterpret_cast<const float4*>(
+                        state[step & 1][i * PACK + (p ^ turn / EACH)] + split * 4 + j * SPLIT * 4);
+#pragma unroll
+                    for (int e = 0; e < EACH; ++e) {
+                        float& s = sum[p * EACH + e];
+                        s = fmaf(w[e][4 * j], v.x, s), s = fmaf(w[e][4 * j + 1], v.y, s);
+                        s = fmaf(w[e][4 * j + 2], v.z, s), s = fmaf(w[e][4 * j + 3], v.w, s);
+                    }
+                }
+            }
+            total[i] = added_up(sum);
+        }
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            const bool runs = time < length[i] && runs_any;
+#if BACK
+            if (step > 0 && time - way < length[i]) kept[i] = total[i];
+            const float came = given ? as_float(x[i]) : 0.0f;
+            result[i] = runs ? (kept[i] + came) * slope_at(as_float(y[i]), slope) : 0.0f;
+            if (mine[i]) next[i * PACK * WIDE] = result[i];
+#else
+            argument[i] = total[i] + as_float(x[i]);
+            result[i] = activate(argument[i], slope);
+            kept[i] = runs ? result[i] : kept[i];
+            if (mine[i]) next[i * PACK * WIDE] = kept[i];
+#endif
+        }
+        from += step + 1 < last ? move : 0;
+        read(step + 1 + EARLY < last);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            if (!mine[i] || time >= length[i] || !runs_any) continue;
+            store(output + now, spot[i], result[i]);
+#if KEEP
+            store(extra + now, spot[i], argument[i]);
+#endif
+        }
+        now += move, time += way;
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+        if (mine[i]) store(end, first * size + spot[i], kept[i]);
+}
