@@ -149,6 +149,20 @@ def test_without_a_table_the_order_decides() -> None:
 
 
 @pytest.mark.usefixtures("no_table")
+@pytest.mark.parametrize(("installed", "engine"), [(True, "triton"), (False, "reference")])
+def test_what_cudnn_and_our_cuda_kernels_lack_runs_through_triton(
+    installed: bool, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steadyrnn.engines.triton.engine._INSTALLED", installed)
+    monkeypatch.setattr("steadyrnn.engines.triton.engine._BUILDS", True)
+    monkeypatch.setattr("steadyrnn.engines.triton.engine.is_capable", lambda index: True)
+    monkeypatch.setitem(room.ENGINES, "cuda", Fake("cuda", REFUSES))  # it would ask the driver
+    choice = select("auto", on_gpu("gru-before", lengths=True))
+    assert choice.engine == engine
+    assert ("triton refused, since triton is not installed" in choice.reason) != installed
+
+
+@pytest.mark.usefixtures("no_table")
 def test_the_only_engine_left_tells_who_refused() -> None:
     choice = choose(on_gpu(), cudnn=REFUSES, cuda=REFUSES, triton=REFUSES)
     assert choice.engine == "reference"

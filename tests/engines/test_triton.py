@@ -15,6 +15,7 @@ from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.triton import engine as engine_module
 from steadyrnn.engines.triton.engine import TritonEngine, arranged
+from steadyrnn.engines.triton.gradients import DEPTH, WAYS, summed
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget
 from tests.support.gpu import compare, on_gpu
 from tests.support.interpreted import InterpretedEngine
@@ -107,6 +108,20 @@ def test_a_weight_of_one_block_may_stay_in_registers(name: str, hidden: int) -> 
     # of modReLU a gate is half of the units, so a block of 16 units goes with one 32 deep
     depth = 32 if name == "rnn-modrelu" else 16
     compare(InterpretedEngine(depth=depth, stay=True), make(CELLS[name], Case(steps=3, hidden=hidden), torch.float64))
+
+
+@pytest.mark.parametrize("hidden", [64, 200])
+def test_many_steps_of_modrelu_in_float64(hidden: int) -> None:
+    compare(InterpretedEngine(rows=64, units=64, depth=64), make(CELLS["rnn-modrelu"], Case(steps=50, batch=40, hidden=hidden)))
+
+
+@pytest.mark.parametrize("rows", [0, 1, DEPTH - 1, 3 * DEPTH + 1, 2 * WAYS * DEPTH + WAYS + 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_sums_over_time_in_pieces_leave_no_row_out(rows: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.randint(-1, 2, (rows, 7), generator=generator).to(dtype)
+    left, right = whole[:, :4], whole[:, 4:]  # slots of a history: not contiguous
+    assert torch.equal(summed(left, right), left.t() @ right)  # of small integers: exact in any order
 
 
 @pytest.mark.parametrize(
@@ -227,6 +242,13 @@ def stand_in(run: Recurrence, dtype: torch.dtype = torch.float32) -> Recurrence:
     return run._replace(input=SimpleNamespace(device=torch.device("cuda"), dtype=dtype))
 
 
+@pytest.fixture
+def _capable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_BUILDS", True)
+    monkeypatch.setattr(engine_module, "is_capable", lambda index: True)
+
+
+@pytest.mark.usefixtures("_capable")
 @pytest.mark.parametrize("name", CELLS)
 def test_every_cell_is_taken_on_a_gpu_only(name: str) -> None:
     run = make(CELLS[name], Case())
@@ -234,10 +256,15 @@ def test_every_cell_is_taken_on_a_gpu_only(name: str) -> None:
     assert TritonEngine().refusal(stand_in(run)) is None
 
 
+@pytest.mark.usefixtures("_capable")
 def test_what_has_no_kernel_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(CELLS["rnn-tanh"], Case())
     assert "cube_of_the_triton_tests" in (TritonEngine().refusal(stand_in(run)._replace(cell=RNNStep(Cube()))) or "")
     assert TritonEngine().refusal(stand_in(run, torch.complex64)) == "its dtype is torch.complex64"
+    monkeypatch.setattr(engine_module, "is_capable", lambda index: False)
+    assert "compute capability 8.0" in (TritonEngine().refusal(stand_in(run)) or "")
+    monkeypatch.setattr(engine_module, "_BUILDS", False)
+    assert TritonEngine().refusal(stand_in(run)) == "triton finds no C compiler"
     monkeypatch.setattr(engine_module, "_INSTALLED", False)
     assert TritonEngine().refusal(stand_in(run)) == "triton is not installed"
 

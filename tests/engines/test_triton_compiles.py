@@ -21,25 +21,33 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 SHARED_MEMORY = 227 * 1024  # that one program may have on compute capability 9.0
 
 
-class Hopper:
-    """What Triton asks of a driver before it launches: here, that a GPU of compute capability 9.0 were there."""
+class Driver:
+    """What Triton asks of a driver before it launches: here, that a GPU of some compute capability were there."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
 
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
-        return 0
+        return self.capability  # any number: Triton remembers the target of each
 
     def get_current_stream(self, device: int) -> int:
         return 0
 
 
 @pytest.fixture
-def _hopper(tmp_path: Path) -> Iterator[None]:
+def capability() -> int:
+    return 90
+
+
+@pytest.fixture
+def _driver(tmp_path: Path, capability: int) -> Iterator[None]:
     was = triton.runtime.driver._active
-    triton.runtime.driver.set_active(Hopper())
+    triton.runtime.driver.set_active(Driver(capability))
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)  # so that it is compiled, not found
         yield
@@ -74,7 +82,7 @@ def compile_both(name: str, case: Case, dtype: torch.dtype) -> list[Any]:
     return compiled
 
 
-@pytest.mark.usefixtures("_hopper")
+@pytest.mark.usefixtures("_driver")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     ("name", "case"),
@@ -100,8 +108,28 @@ def test_kernels_compile_and_fit(name: str, case: Case, dtype: torch.dtype) -> N
         assert "ld.global.nc" not in text
 
 
-@pytest.mark.usefixtures("_hopper")
+@pytest.mark.usefixtures("_driver")
+@pytest.mark.parametrize("case", [Case(hidden=512), Case(hidden=512, factored=True)], ids=str)
+@pytest.mark.parametrize("name", ["rnn-tanh", "rnn-modrelu"])
+def test_float32_sums_begin_at_zero_in_every_block(name: str, case: Case) -> None:
+    for kernel in compile_both(name, case, torch.float32):
+        starts = re.findall(r"tt\.dot %\S+, %\S+, (%\S+)", kernel.asm["ttgir"])
+        assert starts
+        assert all(start.startswith("%cst") for start in starts)  # not the total, which a loop hands on
+        assert re.search(r"fma\.rn\.f32\s+\S+, \S+, \S+, 0f00000000", kernel.asm["ptx"])
+
+
+@pytest.mark.usefixtures("_driver")
 @pytest.mark.parametrize("name", ["rnn-sigmoid", "gru-after"])
 def test_kernels_compile_in_float64(name: str) -> None:
     for kernel in compile_both(name, Case(hidden=40), torch.float64):
         assert re.search(r"mma\.\S*\.f64", kernel.asm["ptx"])
+
+
+@pytest.mark.usefixtures("_driver")
+@pytest.mark.parametrize(("capability", "kibibytes"), [(80, 163), (86, 99)])
+@pytest.mark.parametrize("name", ["rnn-tanh", "gru-after", "lstm"])
+def test_kernels_fit_the_shared_memory_of_other_gpus(name: str, kibibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steadyrnn.engines.triton.launch.room_for", lambda x: kibibytes * 1024)
+    for kernel in compile_both(name, Case(hidden=128), torch.bfloat16):
+        assert kernel.metadata.shared <= kibibytes * 1024

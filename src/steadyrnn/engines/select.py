@@ -20,13 +20,9 @@ from .triton.engine import TritonEngine
 
 __all__ = ["ENGINES", "Choice", "select"]
 
-_ORDER = (CPUEngine(), CuDNNEngine(), CUDAEngine(), ReferenceEngine(), TritonEngine())
+_ORDER = (CPUEngine(), CuDNNEngine(), CUDAEngine(), TritonEngine(), ReferenceEngine())
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ORDER}
-"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest.
-
-Triton's kernels stand behind it, and so run only where a table or the caller names them: they have been tested in Triton's
-interpreter and compiled for a GPU, but not yet run on one.
-"""
+"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
 
 _TABLED = "cuda"
 """The type of device for which engines are measured."""
@@ -101,8 +97,7 @@ def automatic(recurrence: Recurrence) -> Choice:
 
 def among(able: list[str], refusals: list[str], recurrence: Recurrence) -> Choice:
     """Return the choice among engines that can run on a GPU, in their order."""
-    first = able[: able.index("reference")] if "reference" in able else able  # those that `auto` takes by itself
-    if recurrence.batch_sizes is not None and "cudnn" in able and any(name in first for name in _OURS):
+    if recurrence.batch_sizes is not None and "cudnn" in able and any(name in able for name in _OURS):
         able = [name for name in able if name != "cudnn"]
         refusals = [*refusals, _LENGTHS]
     if len(able) == 1:

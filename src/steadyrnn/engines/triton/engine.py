@@ -1,6 +1,8 @@
 """The engine that runs every cell on a GPU, of any width, through Triton."""
 
+import os
 from importlib.util import find_spec
+from shutil import which
 
 import torch
 from torch import Tensor
@@ -19,7 +21,16 @@ __all__ = ["OP", "TritonEngine", "factored_pays"]
 
 OP = register("triton", "cuda", TritonKernel())
 _INSTALLED = find_spec("triton") is not None  # here, since a compiler cannot look into it
+_BUILDS = "CC" in os.environ or any(which(name) for name in ("gcc", "clang"))  # Triton's launchers are in C
+_CAPABLE = (8, 0)
+"""The compute capability from which Triton supports a GPU."""
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asks the driver, which a compiler cannot look into
+def is_capable(index: int) -> bool:
+    """Say whether Triton supports a device; AMD's, on which nothing was run, count as none."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(index) >= _CAPABLE
 
 
 def factored_pays(size: int, rank: int) -> bool:
@@ -46,12 +57,16 @@ class TritonEngine(Engine):
     name = "triton"
 
     def refusal(self, recurrence: Recurrence) -> str | None:
-        """Return why not: no Triton, another device, a cell or dtype without a kernel."""
+        """Return why not: no Triton, nothing to build with, another device, a cell or dtype without a kernel."""
         x = recurrence.input
         if not _INSTALLED:
             return "triton is not installed"
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
+        if not _BUILDS:
+            return "triton finds no C compiler"
+        if not is_capable(x.device.index or 0):
+            return "its kernels need an NVIDIA GPU of compute capability 8.0 or above"
         if form_of(recurrence.cell) is None:
             return f"there is no kernel for the cell {recurrence.cell.key}"
         return None if x.dtype in _DTYPES else f"its dtype is {x.dtype}"

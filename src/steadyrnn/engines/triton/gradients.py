@@ -13,7 +13,32 @@ from ..weights import Gate, grouped
 from .forms import Form
 from .launch import Loop, inside, row_lengths
 
-__all__ = ["bias_gradients", "input_gradients", "start_gradient", "weight_gradients"]
+__all__ = ["bias_gradients", "input_gradients", "start_gradient", "summed", "weight_gradients"]
+
+DEPTH, WAYS = 1024, 8
+"""Products over time: how many rows are added up one after the other, and how many such sums are made side by side."""
+
+
+def summed(left: Tensor, right: Tensor) -> Tensor:
+    r"""Return :math:`A^\top B` for ``left`` (R, M) and ``right`` (R, N), a sum over the many rows of all times; (M, N).
+
+    On a GPU a product is a chain of R additions, or a few long ones, and errs by about their square root; so it is cut into
+    short ones. 16-bit products are added up in float32, and parts of them would be rounded once more: they stay whole.
+
+    Example:
+        >>> summed(torch.ones(3000, 1), torch.ones(3000, 2))
+        tensor([[3000., 3000.]])
+    """
+    if inside(left.dtype) != left.dtype:
+        return left.t() @ right
+    ways = max(1, min(WAYS, left.shape[0] // DEPTH))
+    total = left.new_zeros(ways, left.shape[1], right.shape[1])
+    for a, b in zip(left.split(ways * DEPTH), right.split(ways * DEPTH), strict=True):
+        cut = a.shape[0] - a.shape[0] % ways
+        total.baddbmm_(a[:cut].unflatten(0, (ways, cut // ways)).mT, b[:cut].unflatten(0, (ways, cut // ways)))
+        if cut < a.shape[0]:
+            total[0].addmm_(a[cut:].t(), b[cut:])
+    return total.sum(0)
 
 
 def first_steps(call: Call, adjoint: Tensor) -> Tensor:
@@ -31,15 +56,23 @@ def history(call: Call, adjoint: Tensor, states: Tensor) -> History:
     return History(late, early, first_steps(call, adjoint), call.state[0])
 
 
+def dense_gradient(history: History) -> Tensor:
+    """Return the gradient of a dense recurrent weight."""
+    late, early, first, start = history
+    return summed(flat(late), flat(early)).addmm_(first.t(), start)
+
+
 def weight_gradients(call: Call, form: Form, adjoint: Tensor, output: Tensor, extra: Tensor | None) -> list[Tensor]:
     """Return the gradient of the recurrent weight, or of each of its factors."""
     size = output.shape[2]
     if form.step == "gru_after":  # slots are n behind the reset gate, r, z, and n before it
-        (grad,) = product_of(call.recurrent[0]).gradient(history(call, adjoint[..., : 3 * size], output))
+        grad = dense_gradient(history(call, adjoint[..., : 3 * size], output))
         return [torch.cat([grad[size:], grad[:size]])]
     if form.step == "gru_before" and extra is not None:
-        (grad,) = product_of(call.recurrent[0]).gradient(history(call, adjoint[..., : 2 * size], output))
-        return [torch.cat([grad, flat(adjoint[..., 2 * size :]).t() @ flat(extra)])]
+        grad = dense_gradient(history(call, adjoint[..., : 2 * size], output))
+        return [torch.cat([grad, summed(flat(adjoint[..., 2 * size :]), flat(extra))])]
+    if len(call.recurrent) == 1:
+        return [dense_gradient(history(call, adjoint, output))]
     return product_of(cast(Gate, grouped(call.recurrent))).gradient(history(call, adjoint, output))
 
 
@@ -47,7 +80,7 @@ def input_gradients(call: Call, adjoint: Tensor, needs_input: bool) -> tuple[Ten
     """Return the gradients of the input and of the input weight."""
     rows = flat(adjoint[..., adjoint.shape[2] - call.weight_ih.shape[0] :])
     grad_x = (rows @ call.weight_ih).view(call.input.shape) if needs_input else None
-    return grad_x, rows.t() @ flat(call.input)
+    return grad_x, summed(rows, flat(call.input))
 
 
 def bias_gradients(call: Call, form: Form, adjoint: Tensor) -> tuple[Tensor | None, Tensor | None]:

@@ -31,13 +31,22 @@ class Blocks(NamedTuple):
     """Whether 16-bit operands are widened before products, as the interpreter needs it."""
 
 
+def room_for(x: Tensor) -> int:
+    """Return how many bytes of shared memory one program may have where ``x`` lies; without a GPU, what an H200 gives."""
+    if x.device.type != "cuda":
+        return 227 * 1024
+    properties = torch.cuda.get_device_properties(x.device)
+    return int(getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block))
+
+
 def blocks_for(call: Call, form: Form) -> Blocks:
     """Return the blocks for a call on a GPU, chosen so that the compiler keeps everything in registers.
 
     A tile has at least as many entries as its program has threads, so that no two threads hold the same one: gates are
     overwritten in place, and the slower of the two would read what the faster wrote. Float32 products run on the plain
     cores, where a tile may be as low as the batch allows: the lower, the more programs share the work. 16-bit and float64
-    products run on tensor cores, whose tiles are 16 rows high.
+    products run on tensor cores, whose tiles are 16 rows high; what stays for them may lie in shared memory, beside the
+    48 KiB that all else takes.
     """
     (_, batch, _), hidden, dtype = call.input.shape, call.state[0].shape[1], call.input.dtype
     if dtype == torch.float64:
@@ -46,7 +55,9 @@ def blocks_for(call: Call, form: Form) -> Blocks:
     units = 128 if gate > 64 else 64 if gate > 32 else 32
     warps = 8 if units == 128 else 4
     if dtype != torch.float32:
-        return Blocks(16, units, 128 if 64 < hidden <= 128 else 64, warps, 3, stay=True)
+        depth = 128 if 64 < hidden <= 128 else 64
+        stay = form.gates * depth * units * dtype.itemsize + 48 * 1024 <= room_for(call.input)
+        return Blocks(16, units, depth, warps, 3, stay=stay)
     rows = 4 if batch <= 4 * LANES else 8 if batch <= 8 * LANES else 16
     return Blocks(rows, units, 32, warps, 3)
 
