@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import steadyrnn.engines.cuda as package
-from steadyrnn.engines.cuda import compile as room
 from steadyrnn.engines.cuda import direct, factored, launch, windows
-from steadyrnn.engines.cuda.compile import cache_folder, compiled, source, word
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
+from steadyrnn.linalg import nvrtc as room
+from steadyrnn.linalg.nvrtc import cache_folder, compiled, source, word
 from tests.support.layouts import shape_with
 
 DEVICE = torch.device("cuda", 0)
@@ -29,6 +29,7 @@ TEXT, ENTRY, CAPABILITY = "__global__ void run() {}", "run", "90"
 class Wanted(NamedTuple):
     """What the package asks its compiler for."""
 
+    package: str
     names: tuple[str, ...]
     entry: str
     defined: tuple[tuple[str, int], ...]
@@ -37,7 +38,7 @@ class Wanted(NamedTuple):
 
     @property
     def text(self) -> str:
-        return source(self.names, self.defined)
+        return source(self.package, self.names, self.defined)
 
     @property
     def architecture(self) -> str:
@@ -67,7 +68,8 @@ def in_factors(size: int, rank: int, variant: factored.Variant) -> Wanted:
 
 
 def of_windows(size: int, kind: int) -> Wanted:
-    return Wanted(("windows",), "run_windows", tuple(windows.Shape.of(size, kind, True)._asdict().items()), 0, DEVICE)
+    defined = windows.Shape.of(size, kind, True).defined
+    return Wanted(package.__name__, ("head", "packed", "windows"), "run_windows", defined, 0, DEVICE)
 
 
 KERNELS: dict[str, Callable[[], Wanted]] = {
@@ -261,7 +263,7 @@ def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypat
 PROCESS = """
 import sys, time
 from pathlib import Path
-from steadyrnn.engines.cuda import compile as room
+from steadyrnn.linalg import nvrtc as room
 
 here, me, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 

@@ -220,6 +220,15 @@ def test_more_reflectors_than_a_block_holds_are_taken_in_blocks(k: int) -> None:
     assert relative(product(fast(*given, k)), truth) <= 2 * max(relative(plain(*given, k), truth), 16 * UNIT)
 
 
+def test_many_cotangents_at_once_give_the_gradients_of_each() -> None:
+    leaves = [t.requires_grad_() for t in arguments("random", 20, 3)]
+    made, cotangents = fast(leaves[0], leaves[1], leaves[2], 3), torch.randn(4, 20, 6)
+    together = torch.autograd.grad(made.left, leaves, cotangents, retain_graph=True, is_grads_batched=True)
+    each = [torch.autograd.grad(made.left, leaves, one, retain_graph=True) for one in cotangents]
+    for got, *ones in zip(together, *each, strict=True):
+        assert relative(got, torch.stack(ones).double()) <= 32 * UNIT
+
+
 @pytest.mark.parametrize("frozen", [(), (0,), (2,), (0, 1)])
 def test_float32_has_second_derivatives(frozen: tuple[int, ...]) -> None:
     given, x = arguments("random", 12, 3), gaussian(5, 12, seed=4)

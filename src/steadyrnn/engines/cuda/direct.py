@@ -6,21 +6,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .compile import Compiled, kernel
-from .kinds import NUMBERS
+from steadyrnn.linalg.nvrtc import Compiled, kernel
+
+from .kinds import NUMBERS, PACKAGE
 from .launch import Rows, gather, processors
 
-__all__ = ["WIDEST", "DirectLayout", "direct_layout", "elman"]
+__all__ = ["AT_ONCE", "MOST_ROWS", "THREADS", "WIDEST", "DirectLayout", "direct_layout", "elman", "layout_with"]
 
 WIDEST = 128
 """The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
-_THREADS = 256
+THREADS = 256
+"""Of a block."""
+AT_ONCE = 2
+"""Blocks that run on a multiprocessor."""
+MOST_ROWS = 8
+"""Of a block."""
 _SPLIT = 8  # lanes that share a result
-_MOST_ROWS = 8
 
 
 class DirectLayout(NamedTuple):
-    """How ``source/direct.cu`` is compiled."""
+    """How ``source/packed.cu`` is compiled."""
 
     each: int  # results of a lane
     depth: int  # entries of a row that a lane holds
@@ -31,6 +36,11 @@ class DirectLayout(NamedTuple):
     def rows(self) -> int:
         """Rows of a block."""
         return self.pack * self.items
+
+    @property
+    def defined(self) -> dict[str, int]:
+        """What the sources want defined, but for the variant."""
+        return {"threads": THREADS, "gates": 1, "blocks": 1, "far": 0, "units": WIDEST, **self._asdict()}
 
 
 @cache
@@ -47,11 +57,19 @@ def direct_layout(size: int, batch: int, processors: int, narrow: bool = False) 
         >>> direct_layout(128, 128, 132), direct_layout(64, 1024, 132).rows, direct_layout(129, 1, 132)
         (DirectLayout(each=4, depth=16, pack=1, items=1), 4, None)
     """
-    least = -(-batch // (2 * processors))
-    rows = next((rows for rows in (1, 2, 4) if rows >= least), _MOST_ROWS)
-    if size > WIDEST or (narrow and rows > 1):
-        return None
-    each = next(each for each in (1, 2, 4) if each * (_THREADS // _SPLIT) >= size)
+    least = -(-batch // (AT_ONCE * processors))
+    rows = next((rows for rows in (1, 2, 4) if rows >= least), MOST_ROWS)
+    return None if size > WIDEST or (narrow and rows > 1) else layout_with(size, rows)
+
+
+def layout_with(size: int, rows: int) -> DirectLayout:
+    """Return the layout with a power of two of rows a block, up to :data:`MOST_ROWS`.
+
+    Example:
+        >>> layout_with(128, 8)
+        DirectLayout(each=4, depth=16, pack=2, items=4)
+    """
+    each = next(each for each in (1, 2, 4) if each * (THREADS // _SPLIT) >= size)
     pack = min(rows, _SPLIT // each)
     return DirectLayout(each, -(-size // (4 * _SPLIT)) * 4, pack, rows // pack)
 
@@ -68,9 +86,8 @@ class Variant(NamedTuple):
 @cache
 def compiled(layout: DirectLayout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel for a layout."""
-    head = {"threads": _THREADS, "gates": 1, "blocks": 1, "far": False, "units": WIDEST}
-    defined = {**head, **layout._asdict(), **variant._asdict()}
-    return kernel(("head", "direct"), "run_direct", tuple(defined.items()), 0, device)
+    defined = {**layout.defined, **variant._asdict()}
+    return kernel(PACKAGE, ("head", "packed", "direct"), "run_direct", tuple(defined.items()), 0, device)
 
 
 def elman(
@@ -90,7 +107,7 @@ def elman(
         )  # fmt: skip
         return
     run = compiled(layout, Variant(NUMBERS[output.dtype], kind, back, keep), output.device)
-    run(-(-batch // layout.rows), _THREADS, 0, [
+    run(-(-batch // layout.rows), THREADS, 0, [
         gates, weight, begin, output, extra, end, output if rows.lengths is None else rows.lengths, float(slope), steps, batch,
         size, int(rows.lengths is not None), int(rows.backwards), int(given),
     ])  # fmt: skip

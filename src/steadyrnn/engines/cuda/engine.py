@@ -8,12 +8,12 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import without_autocast
+from steadyrnn.linalg.nvrtc import OnDevice, is_there
 
 from ..base import Engine, Recurrence
 from ..call import Call, Forward, Gradients, Kernel
 from ..cpu.base import Family
 from ..ops import register, run_op
-from .compile import OnDevice, is_there
 from .factored import FactoredLoop, arranged, in_factors
 from .families import family_of
 from .kinds import KINDS, NUMBERS

@@ -9,15 +9,15 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.errors import EngineError
+from steadyrnn.linalg.nvrtc import Compiled, kernel
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Recurrence
 from ..call import Call
 from ..cpu.products import History, flat
 from ..weights import stacked
-from .compile import Compiled, kernel
 from .families import ElmanLoop
-from .kinds import KINDS, NUMBERS
+from .kinds import KINDS, NUMBERS, PACKAGE
 from .launch import Rows, processors
 from .plan import SHARED, clusters_at_once
 
@@ -148,7 +148,7 @@ def compiled(layout: FactoredLayout, variant: Variant, device: torch.device) -> 
         "threads": _THREADS, "gates": 1, "blocks": layout.blocks, "units": layout.units, "rank": layout.rank,
         "rows": layout.rows, "items": layout.items, **variant._asdict(),
     }  # fmt: skip
-    return kernel(("head", "factored"), "run_factored", tuple(defined.items()), SHARED, device)
+    return kernel(PACKAGE, ("head", "factored"), "run_factored", tuple(defined.items()), SHARED, device)
 
 
 def launch(

@@ -58,6 +58,10 @@ class GPUFamily(Family):
         """Return the shape of the stash."""
         return self.call.input.new_empty(self.stash_size())
 
+    def stash(self) -> Tensor:
+        """Return memory for the stash, zero where rows do not run: kernels read it there, too, if only to pass it over."""
+        return self.stash_like() if self.rows.lengths is None else self.stash_like().zero_()
+
 
 class ElmanLoop(GPUFamily):
     """The Elman loop, whatever form its weight has; where the output does not tell the derivative, arguments are the stash."""
@@ -83,7 +87,7 @@ class ElmanLoop(GPUFamily):
         """Run the loop."""
         gates = self.project(folded_bias(self.call), self.call.input.new_empty(self.steps, self.batch, self.hidden))
         output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
-        stash = self.stash_like() if keep else gates.new_empty(0)
+        stash = self.stash() if keep else gates.new_empty(0)
         self.launch(gates, output, self.starts[0], h_n, extra=stash, keep=keep and self.keeps)
         return Forward(output, [h_n], stash)
 
@@ -146,7 +150,7 @@ class GatedLoop(GPUFamily):
     def forward(self, keep: bool) -> Forward:
         """Run the loop."""
         outer, inside = self.biases()
-        stash = self.stash_like() if keep else None
+        stash = self.stash() if keep else None
         width = self.gates * self.hidden
         gates, extra = (self.call.input.new_empty(self.steps, self.batch, width), None) if stash is None else self.parts(stash)
         self.project(outer, gates)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import EngineError
+from steadyrnn.linalg.nvrtc import Compiled, kernel
 
 from ..call import Call
-from .compile import Compiled, kernel
-from .kinds import NUMBERS
+from .kinds import NUMBERS, PACKAGE
 from .plan import SHARED, Layout, gather_layout, scatter_layout
 
 __all__ = ["Rows", "fits", "gather", "scatter"]
@@ -75,7 +75,7 @@ def compiled(name: str, layout: Layout, variant: Variant, device: torch.device) 
         "items": layout.items, "buffers": layout.buffers, "sets": layout.sets, "ahead": layout.ahead, "far": layout.far,
         **variant._asdict(),
     }  # fmt: skip
-    return kernel(("head", layout.product.source, name), f"run_{name}", tuple(defined.items()), SHARED, device)
+    return kernel(PACKAGE, ("head", layout.product.source, name), f"run_{name}", tuple(defined.items()), SHARED, device)
 
 
 def gather(

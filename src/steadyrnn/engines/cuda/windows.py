@@ -9,45 +9,34 @@ from torch import Tensor
 from steadyrnn.activations import Identity, LeakyReLU
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.linalg.nvrtc import OnDevice, is_there, kernel
 
 from ..base import Recurrence
 from ..weights import stacked
 from ..windows import Windows
-from .compile import OnDevice, is_there, kernel
-from .kinds import KINDS
+from .direct import AT_ONCE, MOST_ROWS, THREADS, WIDEST, DirectLayout, layout_with
+from .kinds import KINDS, NUMBERS, PACKAGE
 
-__all__ = ["WIDEST", "FusedWindows", "fused_costs", "refusal"]
-
-WIDEST = 128
-"""Units whose weight the registers of one multiprocessor hold in float32."""
+__all__ = ["FusedWindows", "fused_costs", "refusal"]
 
 
 class Shape(NamedTuple):
     """What the kernel is compiled for."""
 
-    width: int  # units, a power of two
+    layout: DirectLayout
     kind: int  # of activation
     measure: bool  # whether the largest state is noted
-    rows: int = 8  # of a block
-    split: int = 4  # threads that share a product
-    each: int = 2  # rows of the weight that a thread holds
-    blocks: int = 2  # at least so many on a multiprocessor
 
     @classmethod
     def of(cls, size: int, kind: int, measure: bool) -> "Shape":
         """Return the shape for a layer of ``size`` units."""
-        return cls(max(32, 1 << (size - 1).bit_length()), kind, measure)
-
-    @classmethod
-    def rows_at_once(cls) -> int:
-        """Return how many rows a multiprocessor runs side by side."""
-        defaults = cls._field_defaults
-        return int(defaults["rows"] * defaults["blocks"])
+        return cls(layout_with(size, MOST_ROWS), kind, measure)
 
     @property
-    def threads(self) -> int:
-        """Of a block."""
-        return self.width // self.each * self.split
+    def defined(self) -> tuple[tuple[str, int], ...]:
+        """What the source wants defined."""
+        own = {"number": NUMBERS[torch.float32], "kind": self.kind, "measure": int(self.measure)}
+        return tuple({**self.layout.defined, **own}.items())
 
 
 def refusal(recurrence: Recurrence) -> str | None:
@@ -78,8 +67,8 @@ def fused_costs(device: torch.device, size: int) -> tuple[int, float, int]:
 
     In units of one of cuDNN's steps with few rows (0.44 us on an H200, where these were measured).
     """
-    lanes = torch.cuda.get_device_properties(device).multi_processor_count * Shape.rows_at_once()
-    return lanes, 7.3 * Shape.of(size, 0, False).width / 128, 1600
+    lanes = torch.cuda.get_device_properties(device).multi_processor_count * AT_ONCE * MOST_ROWS
+    return lanes, 5.0 * -(-size // 32) / 4, 1600
 
 
 class FusedWindows:
@@ -122,8 +111,8 @@ class FusedWindows:
         (steps, batch, size), number = self.gates.shape, self.windows.number
         shape = Shape.of(size, self.kind, self.measure)
         with OnDevice(begin.device):
-            run = kernel(("windows",), "run_windows", tuple(shape._asdict().items()), 0, begin.device)
-            run(-(-len(begin) // shape.rows), shape.threads, 0, [
+            run = kernel(PACKAGE, ("head", "packed", "windows"), "run_windows", shape.defined, 0, begin.device)
+            run(-(-len(begin) // MOST_ROWS), THREADS, 0, [
                 self.gates, self.weight, begin, self.output, led, end, most, float(self.slope), steps, batch, size, number,
                 first, lead, self.windows.chunk,
             ])  # fmt: skip

@@ -1,37 +1,9 @@
-// The Elman cell, and its adjoint, where one block holds the whole weight in registers and runs ROWS rows: whoever has added up
-// a result also finishes it, so that a step has one barrier. Beside head.cu's: BACK, KEEP (the arguments of the activation),
-// and
-//
-//   EACH   results of a lane, DEPTH its entries of each of their rows: SPLIT lanes share a result,
-//   PACK   rows that are multiplied at once. The EACH * PACK sums of a lane are added up by halving: in each round it gives away
-//          half of them, the upper ones. Sum q of lane s is number q ^ t, where t is s with its bits reversed: so
-//          the last that is left to it is number t, which is row t / EACH of the pack and result t % EACH.
+// The Elman cell, and its adjoint, where one block holds the whole weight and runs ROWS rows: a step has one barrier. Beside
+// head.cu's and packed.cu's: BACK, KEEP (the arguments of the activation).
 //
 // What a step reads of device memory is read when the one before has used its own; lines are asked for EARLY steps ahead.
 
-#define SPLIT 8
-#define GROUPS (THREADS / SPLIT)
-#define SUMS (EACH * PACK)
-#define WIDE (SPLIT * DEPTH)
-#define ROWS (ITEMS * PACK)
 #define EARLY 16
-
-__device__ __forceinline__ int turned(int lane) {
-    int result = 0;
-    for (int bit = 1, to = SUMS / 2; to > 0; bit *= 2, to /= 2) result |= lane & bit ? to : 0;
-    return result;
-}
-
-__device__ __forceinline__ float added_up(float (&sum)[SUMS]) {
-#pragma unroll
-    for (int far = 1, width = SUMS / 2; far < SPLIT; far *= 2, width /= 2) {
-        if (width == 0) sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], far);
-#pragma unroll
-        for (int i = 0; i < SUMS / 2; ++i)
-            if (i < width) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i + width], far);
-    }
-    return sum[0];
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     const Number* __restrict__ gates,   // (T, B, H): parts of the input. BACK: gradient of the output, where
@@ -45,19 +17,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     double slope_, int steps, int batch, int size, int ragged, int backwards, int given) {
     __shared__ __align__(16) float state[2][ROWS][WIDE];
     const float slope = (float)slope_;
-    const int split = threadIdx.x % SPLIT, group = threadIdx.x / SPLIT, turn = turned(split);
     const i64 first = (i64)blockIdx.x * ROWS;
     const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
-
-    float w[EACH][DEPTH];
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-#pragma unroll
-        for (int k = 0; k < DEPTH; ++k) {
-            const int o = group * EACH + (e ^ turn % EACH), from = (k / 4 * SPLIT + split) * 4 + k % 4;
-            w[e][k] = o < size && from < size ? load(weight, BACK ? (i64)from * size + o : (i64)o * size + from) : 0.0f;
-        }
-    }
+    const Packed matrix([&](int o, int k) {
+        return o < size && k < size ? load(weight, BACK ? (i64)k * size + o : (i64)o * size + k) : 0.0f;
+    });
     for (int i = threadIdx.x; i < 2 * ROWS * WIDE; i += THREADS) {
         const int row = i / WIDE % ROWS, unit = i % WIDE;
         const bool there = !BACK && i < ROWS * WIDE && unit < size && first + row < batch;
@@ -65,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     }
 
     // The entries that this thread finishes; where there is none it reads another, so that nothing branches.
-    const int unit = group * EACH + turn % EACH, top = turn / EACH;
+    const int unit = matrix.unit, top = matrix.top;
     int spot[ITEMS], length[ITEMS];
     bool mine[ITEMS];
     float kept[ITEMS];  // the state, BACK: the adjoint of the state
@@ -76,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         const int row = i * PACK + top;
-        mine[i] = split < SUMS && unit < size && first + row < batch;
+        mine[i] = matrix.finishes && unit < size && first + row < batch;
         spot[i] = mine[i] ? row * size + unit : 0;
         length[i] = ragged ? lengths[first + (mine[i] ? row : 0)] : steps;
         kept[i] = load(begin, first * size + spot[i]);
@@ -110,25 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
         float argument[ITEMS];
 #endif
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            float sum[SUMS] = {};
-#pragma unroll
-            for (int j = 0; j < DEPTH / 4; ++j) {
-#pragma unroll
-                for (int p = 0; p < PACK; ++p) {
-                    // row p ^ (turn / EACH) of the pack; PACK is a power of two
-                    const float4 v = *reinterpret_cast<const float4*>(
-                        state[step & 1][i * PACK + (p ^ turn / EACH)] + split * 4 + j * SPLIT * 4);
-#pragma unroll
-                    for (int e = 0; e < EACH; ++e) {
-                        float& s = sum[p * EACH + e];
-                        s = fmaf(w[e][4 * j], v.x, s), s = fmaf(w[e][4 * j + 1], v.y, s);
-                        s = fmaf(w[e][4 * j + 2], v.z, s), s = fmaf(w[e][4 * j + 3], v.w, s);
-                    }
-                }
-            }
-            total[i] = added_up(sum);
-        }
+        for (int i = 0; i < ITEMS; ++i) total[i] = matrix.times(state[step & 1] + i * PACK);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             const bool runs = time < length[i] && runs_any;

@@ -220,12 +220,12 @@ extern "C" __global__ void
             }
 #if BACK
             float* carry = held + set * slab + here;
-            const float carried = inside && step > 0 && time - way < length ? p[0] : *carry;
+            const float carried = inside && step > 0 && time - way < length ? p[0] : item < items ? *carry : 0.0f;
             const float adjoint = runs[i] ? (carried + as_float(x[i][0])) * slope_at(as_float(x[i][1]), slope) : 0.0f;
             if (item < items) *carry = carried, put(slot, entry(adjoint));
             result[i][0] = adjoint;
 #else
-            const float before = value_of(old[rank * slab + slot]);
+            const float before = item < items ? value_of(old[rank * slab + slot]) : 0.0f;
 #if CELL == 0
             const float sum = p[0] + as_float(x[i][0]), after = activate(sum, slope);
             result[i][RESULT - 1] = sum;
@@ -240,7 +240,7 @@ extern "C" __global__ void
             const float in = sigmoid(as_float(x[i][0]) + p[0]), f = sigmoid(as_float(x[i][1]) + p[1]);
             const float g = hyperbolic_tangent(as_float(x[i][2]) + p[2]), o = sigmoid(as_float(x[i][3]) + p[3]);
             float* carry = held + set * slab + here;
-            const float c = f * *carry + in * g, after = o * hyperbolic_tangent(c);
+            const float c = f * (item < items ? *carry : 0.0f) + in * g, after = o * hyperbolic_tangent(c);
             if (runs[i]) *carry = c;
 #if KEEP
             result[i][1] = c, result[i][2] = in, result[i][3] = f, result[i][4] = g, result[i][5] = o;

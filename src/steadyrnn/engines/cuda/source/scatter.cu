@@ -113,11 +113,13 @@ extern "C" __global__ void
             const i64 row = first + here / UNITS;
             const int length = ragged ? lengths[row] : steps;
             const bool inside = item < slab && of < whole, runs = inside && step < last && time < length;
-            float sum = inbox[here];
+            float sum = outbox[(BLOCKS > 1 ? rank * slab : 0) + here];  // what is its own a block does not send
 #pragma unroll
-            for (int p = 1; p < BLOCKS; ++p) sum += inbox[p * slab + here];
+            for (int p = 0; p < BLOCKS; ++p)
+                if (BLOCKS > 1) sum += p == rank ? 0.0f : inbox[p * slab + here];
             const bool ran = step > 0 && inside && time - way < length;
-            const float beside = held_c[here], d_h = ran ? (CELL == 2 ? sum : sum + beside) : held_h[here];
+            const float beside = item < slab ? held_c[here] : 0.0f;
+            const float d_h = ran ? (CELL == 2 ? sum : sum + beside) : item < slab ? held_h[here] : 0.0f;
             const float total = d_h + as_float(now[i][GATES + 2]);
             float d[GATES];
 #if CELL == 2
@@ -166,8 +168,9 @@ extern "C" __global__ void
 #if BLOCKS > 1
         publish();
         __syncthreads();
-        if (threadIdx.x == 0) expect(&box, BLOCKS * slab * 4);
-        if (threadIdx.x < BLOCKS) send(&box, inbox + rank * slab, outbox + threadIdx.x * slab, slab * 4, threadIdx.x);
+        if (threadIdx.x == 0) expect(&box, (BLOCKS - 1) * slab * 4);
+        if (threadIdx.x < BLOCKS && threadIdx.x != rank)
+            send(&box, inbox + rank * slab, outbox + threadIdx.x * slab, slab * 4, threadIdx.x);
 #else
         __syncthreads();
 #endif

@@ -1,35 +1,7 @@
-// The time loop of an Elman layer over windows of time, in one launch.
-//
-// A block runs ROWS rows; row r is window r / batch of batch row r % batch. The weight stays in registers: a thread holds
-// EACH of its rows, WIDTH / SPLIT entries of each. The state stays in shared memory, whose bandwidth is the limit: a number
-// read from it is used EACH times. A step is ROWS products of which SPLIT threads each have a part, the sum of the parts, and
-// the activation.
-//
-// Defined by the caller: WIDTH (a power of two from 32, at least `size`), ROWS, SPLIT, EACH, BLOCKS (per multiprocessor),
-// KIND, MEASURE. THREADS must be a multiple of WIDTH.
+// The Elman cell over windows of time, in one launch: as direct.cu, but row r of all is window r / batch of batch row r % batch,
+// so that rows start at different times. Beside head.cu's and packed.cu's: MEASURE.
 
-#define GROUP (WIDTH / EACH)
-#define THREADS (GROUP * SPLIT)
-#define DEPTH (WIDTH / SPLIT)
-#define OWN (ROWS * WIDTH / THREADS)  // entries of the state that a thread finishes
-
-__device__ __forceinline__ float activate(float x, float slope) {
-#if KIND == 0
-    return tanhf(x);
-#elif KIND == 1
-    return 1.0f / (1.0f + expf(-x));
-#elif KIND == 2
-    return x < 0.0f ? 0.0f : x;  // NaN stays
-#elif KIND == 3
-    return x < 0.0f ? slope * x : x;
-#elif KIND == 4
-    return fabsf(x);
-#else
-    return x;
-#endif
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) run_windows(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) run_windows(
     const float* __restrict__ gates,   // (T, B, H): U x + b
     const float* __restrict__ weight,  // (H, H)
     const float* __restrict__ begin,   // (J * B, H): state before the first step
@@ -42,126 +14,82 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) run_windows(
     int lead,
     int chunk                          // window j starts this much later than window j - 1
 ) {
-    __shared__ __align__(16) float h[ROWS][WIDTH];
-    __shared__ float part[SPLIT][ROWS][WIDTH];
-    const int thread = threadIdx.x, column = thread % GROUP, slice = thread / GROUP;
+    __shared__ __align__(16) float state[2][ROWS][WIDE];
     const float slope = (float)slope_;
     const int total = lead + chunk;
+    const i64 rows = (i64)number * batch, top = (i64)blockIdx.x * ROWS, stride = (i64)batch * size;
+    const Packed matrix([&](int o, int k) { return o < size && k < size ? weight[(i64)o * size + k] : 0.0f; });
+    for (int i = threadIdx.x; i < 2 * ROWS * WIDE; i += THREADS) {
+        const i64 row = top + i / WIDE % ROWS;
+        const int unit = i % WIDE;
+        state[0][0][i] = i < ROWS * WIDE && unit < size && row < rows ? begin[row * size + unit] : 0.0f;
+    }
 
-    float w[EACH][DEPTH];  // W[column + e * GROUP][slice * DEPTH + k]
+    // The entries that this thread finishes; where there is none, its row runs no steps.
+    int last[ITEMS], from[ITEMS];  // steps that a row runs, and the one from which its outputs count
+    i64 place[ITEMS];              // where this step's entry lies in gates and output
+    float kept[ITEMS], x[ITEMS];
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
+    for (int i = 0; i < ITEMS; ++i) {
+        const i64 row = top + i * PACK + matrix.top, window = row / batch, time = first + window * chunk;
+        const bool mine = matrix.finishes && matrix.unit < size && row < rows;
+        last[i] = mine ? (int)max(min((i64)steps - time, (i64)total), 0ll) : 0;
+        from[i] = window == 0 ? 0 : lead;
+        place[i] = mine ? (time * batch + row % batch) * size + matrix.unit : 0;
+        kept[i] = mine ? begin[row * size + matrix.unit] : 0.0f;
+        x[i] = last[i] > 0 ? gates[place[i]] : 0.0f;
+    }
+    const auto keep = [&](float* to) {
 #pragma unroll
-        for (int k = 0; k < DEPTH; ++k) {
-            const int to = column + e * GROUP, from = slice * DEPTH + k;
-            w[e][k] = to < size && from < size ? weight[(long long)to * size + from] : 0.0f;
+        for (int i = 0; i < ITEMS; ++i) {
+            const i64 row = top + i * PACK + matrix.top;
+            if (matrix.finishes && matrix.unit < size && row < rows) to[row * size + matrix.unit] = kept[i];
         }
-    }
-
-    // What is known of a row, in shared memory, since registers are few.
-    __shared__ long long places[ROWS];     // where its first entry lies in gates and output
-    __shared__ int lasts[ROWS];            // steps that it runs
-    __shared__ int writes[ROWS];           // the step from which its outputs count
-    const long long stride = (long long)batch * size;
-    if (thread < ROWS) {
-        const long long row = (long long)blockIdx.x * ROWS + thread;
-        const long long window = row / batch, time = first + window * chunk, rest = (long long)steps - time;
-        const bool live = row < (long long)number * batch;
-        lasts[thread] = live ? (int)(rest < 0 ? 0 : rest < total ? rest : total) : 0;
-        writes[thread] = window == 0 ? 0 : lead;
-        places[thread] = (time * batch + row % batch) * size;
-    }
-    __syncthreads();
-
-    // entry i of a thread: row thread / WIDTH + i * (THREADS / WIDTH), unit thread % WIDTH
-    const int unit = thread % WIDTH;
-    const bool inside = unit < size;
-    float x[OWN];
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-        const int r = thread / WIDTH + i * (THREADS / WIDTH);
-        const long long row = (long long)blockIdx.x * ROWS + r;
-        h[r][unit] = inside && row < (long long)number * batch ? begin[row * size + unit] : 0.0f;
-        x[i] = inside && lasts[r] > 0 ? gates[places[r] + unit] : 0.0f;
-    }
-    long long shift = unit;  // of this step's entries from a row's first one
+    };
 #if MEASURE
-    const int warp = thread / 32, lane = thread % 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float largest[(ROWS * 32 + THREADS - 1) / THREADS] = {};
-#endif
-    __syncthreads();
-
-    for (int step = 0; step < total; ++step) {
-        float later[OWN];
-#pragma unroll
-        for (int i = 0; i < OWN; ++i) {
-            const int r = thread / WIDTH + i * (THREADS / WIDTH);
-            later[i] = inside && step + 1 < lasts[r] ? gates[places[r] + shift + stride] : 0.0f;
-        }
-
-        float sum[EACH][ROWS] = {};
-#pragma unroll
-        for (int k = 0; k < DEPTH; k += 4) {
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                const float4 v = *reinterpret_cast<const float4*>(&h[r][slice * DEPTH + k]);
-#pragma unroll
-                for (int e = 0; e < EACH; ++e) {
-                    sum[e][r] = fmaf(w[e][k], v.x, sum[e][r]);
-                    sum[e][r] = fmaf(w[e][k + 1], v.y, sum[e][r]);
-                    sum[e][r] = fmaf(w[e][k + 2], v.z, sum[e][r]);
-                    sum[e][r] = fmaf(w[e][k + 3], v.w, sum[e][r]);
-                }
-            }
-        }
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) {
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) part[slice][r][column + e * GROUP] = sum[e][r];
-        }
-        __syncthreads();  // parts are whole; the old state is read no more
-#pragma unroll
-        for (int i = 0; i < OWN; ++i) {
-            const int r = thread / WIDTH + i * (THREADS / WIDTH);
-            float pre = part[0][r][unit];
-#pragma unroll
-            for (int s = 1; s < SPLIT; ++s) pre += part[s][r][unit];
-            if (inside && step < lasts[r]) {
-                const float next = activate(pre + x[i], slope);
-                h[r][unit] = next;
-                if (step >= writes[r]) output[places[r] + shift] = next;
-            }
-            if (step == lead - 1 && inside) {
-                const long long row = (long long)blockIdx.x * ROWS + r;
-                if (row < (long long)number * batch) led[row * size + unit] = h[r][unit];
-            }
-            x[i] = later[i];
-        }
-        shift += stride;
-        __syncthreads();  // the new state is whole
-#if MEASURE
+    const auto measure = [&](const float (*states)[WIDE]) {
 #pragma unroll
         for (int j = 0, r = warp; r < ROWS; ++j, r += THREADS / 32) {
             float square = 0.0f;
 #pragma unroll
-            for (int u = 0; u < WIDTH; u += 32) square = fmaf(h[r][u + lane], h[r][u + lane], square);
+            for (int u = 0; u < WIDE; u += 32) square = fmaf(states[r][u + lane], states[r][u + lane], square);
 #pragma unroll
             for (int far = 16; far > 0; far /= 2) square += __shfl_xor_sync(0xffffffffu, square, far);
             largest[j] = square <= largest[j] ? largest[j] : square;  // NaN stays, being last
         }
+    };
+#endif
+    __syncthreads();
+
+    for (int step = 0; step < total; ++step) {
+        float* next = &state[~step & 1][matrix.top][matrix.unit];
+        float result[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) result[i] = matrix.times(state[step & 1] + i * PACK);
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            result[i] = activate(result[i] + x[i], slope);
+            kept[i] = step < last[i] ? result[i] : kept[i];
+            if (matrix.finishes && matrix.unit < size) next[i * PACK * WIDE] = kept[i];
+            if (step + 1 < last[i]) x[i] = gates[place[i] + stride];
+        }
+        if (step == lead - 1) keep(led);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            if (step < last[i] && step >= from[i]) output[place[i]] = result[i];
+            place[i] += stride;
+        }
+#if MEASURE
+        measure(state[~step & 1]);
 #endif
     }
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-        const int r = thread / WIDTH + i * (THREADS / WIDTH);
-        const long long row = (long long)blockIdx.x * ROWS + r;
-        if (inside && row < (long long)number * batch) end[row * size + unit] = h[r][unit];
-    }
+    keep(end);
 #if MEASURE
 #pragma unroll
-    for (int j = 0, r = warp; r < ROWS; ++j, r += THREADS / 32) {
-        const long long row = (long long)blockIdx.x * ROWS + r;
-        if (lane == 0 && row < (long long)number * batch) most[row] = largest[j];
-    }
+    for (int j = 0, r = warp; r < ROWS; ++j, r += THREADS / 32)
+        if (lane == 0 && top + r < rows) most[top + r] = largest[j];
 #endif
 }

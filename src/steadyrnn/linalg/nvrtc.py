@@ -26,15 +26,15 @@ def is_there() -> bool:
     return all(hasattr(driver, name) for name in wanted) and torch.version.hip is None
 
 
-def source(names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:
-    r"""Return the text of a kernel: what is defined, then the files ``names``.
+def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:
+    r"""Return the text of a kernel: what is defined, then the files ``names`` of the folder ``source`` of a package.
 
     Example:
-        >>> source((), (("rows", 2),))
+        >>> source("steadyrnn.linalg", (), (("rows", 2),))
         '#define ROWS 2\n'
     """
     head = "".join(f"#define {name.upper()} {int(value)}\n" for name, value in defined)
-    folder = files(__package__).joinpath("source")
+    folder = files(package).joinpath("source")
     return head + "".join(folder.joinpath(f"{name}.cu").read_text(encoding="utf-8") for name in names)
 
 
@@ -157,12 +157,13 @@ def word(argument: Tensor | int | float) -> int:
 
 @cache
 def kernel(
-    names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
+    package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
 ) -> Compiled:
     """Return a compiled kernel.
 
     Args:
-        names: Files of ``source``, in order.
+        package: Where the folder ``source`` lies.
+        names: Files of it, in order.
         entry: The function's name.
         defined: What the files want defined, in lower case.
         shared: The most bytes of shared memory it will be called with.
@@ -172,5 +173,5 @@ def kernel(
         major, minor = torch.cuda.get_device_capability(device)
         given = dict(defined)
         own = "a" if given.get("far") else ""  # what only this very architecture has: warps that hand on registers
-        code = compiled(source(names, defined), entry, f"{major}{minor}{own}")
+        code = compiled(source(package, names, defined), entry, f"{major}{minor}{own}")
         return Compiled(code, entry, shared, given.get("blocks", 1) > 8 and not given.get("far"), device)

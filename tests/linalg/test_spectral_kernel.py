@@ -1,0 +1,125 @@
+"""The kernels behind the factors of the SVD parametrisation: what they take anywhere, and on a GPU what they give."""
+
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import steadyrnn.linalg as package
+from steadyrnn.linalg.nvrtc import source
+from steadyrnn.linalg.operators import DiagonalLowRank
+from steadyrnn.linalg.packing import trapezoid_index
+from steadyrnn.linalg.spectral_factors import spectral_factors
+from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, shared_bytes, takes
+from tests.linalg.matrices import gaussian, relative
+from tests.linalg.test_spectral_factors import COLUMNS, UNIT, Arguments, arguments, composed, fast, gradients, wide
+from tests.support.memory import poisoned_memory
+
+SHAPES = [(2, 1), (5, 3), (8, 8), (70, 24), (129, 16), (777, 7), (1024, 16), (1024, 24)]
+
+
+def test_the_package_ships_its_kernels() -> None:
+    assert [file.name for file in files(package).joinpath("source").iterdir()] == ["spectral_factors.cu"]
+
+
+def test_what_is_kept_has_a_place_for_each_number() -> None:
+    assert kept_numbers(5, 3) == 2 * (2 * 5 * 3) + 2 * 3 + 3 * 9
+
+
+def test_tensors_that_are_not_on_a_gpu_are_not_taken() -> None:
+    assert not takes(arguments("random", 5, 2), 5, 2)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 1), (1024, 1), (1024, 24)])
+def test_what_fits_leaves_no_row_without_a_thread_and_no_byte_without_memory(rows: int, count: int) -> None:
+    assert fits(rows, count)
+    assert shared_bytes(count) <= 227 * 1024
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1025, 1), (1024, 25), (64, 32)])
+def test_more_than_a_cluster_has_does_not_fit(rows: int, count: int) -> None:
+    assert not fits(rows, count)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("count", [1, 16, 24])
+def test_nvcc_compiles_them_without_a_word(count: int, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.cu"
+    file.write_text(source(package.__name__, ("spectral_factors",), (("count", count),)))
+    command = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "kernel.cubin"), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def on_gpu(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> DiagonalLowRank:
+    """Return the factors as the GPU finds them, on the CPU again."""
+    index = trapezoid_index(len(sigma), k).cuda()
+    with poisoned_memory():
+        made = spectral_factors(left.cuda(), right.cuda(), sigma.cuda(), index, k)
+    return DiagonalLowRank(*(part.cpu() for part in made))
+
+
+def weights_for(n: int, k: int) -> tuple[Tensor, ...]:
+    return tuple(w.float() for w in (gaussian(n, seed=1), gaussian(n, 2 * k, seed=2), gaussian(n, 2 * k, seed=3)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize(("n", "k"), SHAPES)
+def test_factors_and_gradients_are_as_accurate_as_on_the_cpu(n: int, k: int, columns: str) -> None:
+    given = arguments(columns, n, k)
+    assert takes(tuple(t.cuda() for t in given), n, k)
+    truth = composed(*wide(given), k)
+    for got, reference, true in zip(on_gpu(*given, k), fast(*given, k), truth, strict=True):
+        assert relative(got, true) <= 2 * max(relative(reference, true), 16 * UNIT)
+    found = [gradients(way, given, k, *weights_for(n, k)) for way in (on_gpu, fast, composed)]
+    right = gradients(composed, wide(given), k, *weights_for(n, k))
+    for got, *others, true in zip(*found, right, strict=True):
+        assert relative(got, true) <= 2 * max(*(relative(other, true) for other in others), 16 * UNIT)
+
+
+@pytest.mark.gpu
+def test_the_same_arguments_give_the_same_bits() -> None:
+    given = [t.cuda().requires_grad_() for t in arguments("random", 128, 16)]
+    index, g = trapezoid_index(128, 16).cuda(), torch.randn(128, 32, device="cuda")
+
+    def found() -> list[Tensor]:
+        made = spectral_factors(given[0], given[1], given[2], index, 16)
+        assert "Launched" in type(made.left.grad_fn).__name__
+        return [made.left, made.right, *torch.autograd.grad((made.left, made.right), given, (g, g))]
+
+    assert all(torch.equal(one, two) for one, two in zip(found(), found(), strict=True))
+
+
+@pytest.mark.gpu
+def test_second_derivatives_and_many_cotangents_at_once() -> None:
+    given = arguments("random", 20, 3)
+    index = trapezoid_index(20, 3)
+
+    def second(device: str) -> list[Tensor]:
+        leaves = [t.to(device).requires_grad_() for t in given]
+        made = spectral_factors(leaves[0], leaves[1], leaves[2], index.to(device), 3)
+        first = torch.autograd.grad((made.left**2).sum() + (made.right**3).sum(), leaves, create_graph=True)
+        again = torch.autograd.grad(sum((g**2).sum() for g in first), leaves, retain_graph=True)
+        many = torch.autograd.grad(
+            made.left, leaves, torch.ones(4, 20, 6, device=device), is_grads_batched=True, allow_unused=True
+        )
+        return [t.cpu() for t in (*first, *again, *many)]
+
+    for got, true in zip(second("cuda"), second("cpu"), strict=True):
+        assert relative(got, true.double()) <= 1e-4
+
+
+@pytest.mark.gpu
+def test_nan_stays_visible_and_more_rows_than_fit_are_composed() -> None:
+    left, right, sigma = (t.cuda() for t in arguments("random", 20, 3))
+    left[0] = torch.nan
+    assert spectral_factors(left, right, sigma, trapezoid_index(20, 3).cuda(), 3).left.isnan().any()
+    wider: Arguments = arguments("random", 1030, 3)
+    truth = composed(*wide(wider), 3)
+    for got, true in zip(on_gpu(*wider, 3), truth, strict=True):
+        assert relative(got, true) <= 32 * UNIT
