@@ -95,6 +95,42 @@ def test_without_gradients_the_forward_times_count(table: Any) -> None:
         assert choose(on_gpu(gradients=True)).engine == "cudnn"
 
 
+def test_an_answer_is_remembered_for_the_same_question_only(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"slow": 9.0, "fast": 2.0}
+    table(row(times, times), row({"slow": 1.0, "fast": 2.0}, times, B=128))
+    asked = []
+
+    class Counted(Fake):
+        def refusal(self, recurrence: Recurrence) -> str | None:
+            asked.append(recurrence)
+            return super().refusal(recurrence)
+
+    with engines_in_place(Counted("slow"), Fake("fast")):
+        assert select("auto", on_gpu()) == select("auto", on_gpu())
+        assert len(asked) == 1
+        others = (
+            on_gpu(batch=128),
+            on_gpu(n=64),
+            on_gpu(lengths=True),
+            on_gpu(gradients=True),
+            on_gpu(rank=32),
+            on_gpu("lstm"),
+        )
+        assert select("auto", others[0]).engine == "slow"
+        for other in others[1:]:
+            select("auto", other)
+        select("auto", on_gpu(dtype=torch.bfloat16))
+        select("auto", on_gpu()._replace(recompute=True))
+        assert len(asked) == 1 + len(others) + 2
+        other = write_table(tmp_path / "other.json", row({"slow": 1.0, "fast": 2.0}, times))
+        monkeypatch.setenv(VARIABLE, str(other))
+        assert select("auto", on_gpu()).engine == "slow"
+    with engines_in_place(Fake("fast")):
+        assert select("auto", on_gpu()).engine == "fast"
+
+
 def test_an_engine_that_refuses_is_not_taken(table: Any) -> None:
     table(row(TIMES))
     choice = choose(on_gpu(), cuda=REFUSES)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from steadyrnn.cells.base import State
 from steadyrnn.engines.base import Engine, Recurrence
-from steadyrnn.engines.calibration import remembered
 from steadyrnn.engines.calibration_table import packaged_table, read_table
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.select import ENGINES
+from steadyrnn.engines.select import _ANSWERS, ENGINES
 
 __all__ = ["H200", "Fake", "engines_in_place", "forget", "row", "write_table"]
 
@@ -50,9 +49,10 @@ def engines_in_place(*engines: Engine) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Have tables read afresh."""
-    for function in (read_table, packaged_table, remembered):
+    """Have tables read, and engines asked, afresh."""
+    for function in (read_table, packaged_table):
         function.cache_clear()
+    _ANSWERS.clear()
 
 
 def row(

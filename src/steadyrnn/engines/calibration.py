@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -159,18 +159,6 @@ def fastest(
         candidates: Engines that can run it, in the order that decides between equal times.
         rank: Of the recurrent weight, if it is given in factors.
     """
-    if torch.compiler.is_compiling() or type(batch) is not int:  # a size that is a symbol has no place in a cache
-        return look_up(measured(index, cell, dtype, gradients), size, batch, rank, candidates)
-    named = os.environ.get(VARIABLE)
-    return remembered(named, index, cell, dtype, size, batch, gradients, tuple(candidates), rank)
-
-
-@lru_cache(1024)  # asked again on every call of a layer
-def remembered(
-    named: str | None, index: int, cell: str, dtype: str, size: int, batch: int, gradients: bool,
-    candidates: tuple[str, ...], rank: int | None,
-) -> Fastest | None:  # fmt: skip
-    """Return what :func:`fastest` does while the environment variable has the value ``named``."""
     return look_up(measured(index, cell, dtype, gradients), size, batch, rank, candidates)
 
 

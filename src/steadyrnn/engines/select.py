@@ -1,9 +1,11 @@
 """Which engine runs a recurrence, and why."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from steadyrnn.checks import carries_transform
 from steadyrnn.errors import ArgumentError, EngineError
@@ -11,6 +13,7 @@ from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Engine, Recurrence
 from .calibration import Fastest, fastest, row_name
+from .calibration_table import VARIABLE
 from .cpu.engine import CPUEngine
 from .cuda.engine import CUDAEngine
 from .cudnn import CuDNNEngine
@@ -40,6 +43,10 @@ class Choice(NamedTuple):
     def __str__(self) -> str:
         """Say it in a sentence."""
         return f"engine {self.engine}: {self.reason}"
+
+
+_ANSWERS: dict[tuple[Hashable, ...], Choice] = {}  # to questions of `auto` on a GPU
+_MOST = 1024
 
 
 def check_engine(name: str) -> str:
@@ -78,7 +85,34 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
 
 
 def automatic(recurrence: Recurrence) -> Choice:
-    """Return the fastest engine by the device's table; without one, the first in order that can run."""
+    """Return the fastest engine by the device's table; without one, the first in order that can run.
+
+    On a GPU the answer is remembered: asking every engine on each call would take as long as a launch.
+    """
+    question = asked(recurrence)
+    found = None if question is None else _ANSWERS.get(question)
+    if found is None:
+        found = answered(recurrence)
+        if question is not None:
+            if len(_ANSWERS) >= _MOST:
+                _ANSWERS.clear()
+            _ANSWERS[question] = found
+    return found
+
+
+def asked(recurrence: Recurrence) -> tuple[Hashable, ...] | None:
+    """Return all that a choice rests on, None where it is not to be remembered: not on a GPU, or a size is a symbol."""
+    x, weight, size = recurrence.input, recurrence.weight_hh, recurrence.state[0].shape[1]
+    if x.device.type != _TABLED or torch.compiler.is_compiling() or type(x.shape[1]) is not int:
+        return None
+    rank = weight.left.shape[1] if isinstance(weight, DiagonalLowRank) else None
+    ragged, kept, table = recurrence.batch_sizes is not None, is_kept(recurrence.tensors), os.environ.get(VARIABLE)
+    sizes = (x.shape[0] == 0, x.shape[1], size, rank, isinstance(weight, Tensor))
+    return (recurrence.cell, x.device, x.dtype, sizes, ragged, recurrence.recompute, kept, table, *ENGINES.values())
+
+
+def answered(recurrence: Recurrence) -> Choice:
+    """Return the choice, found anew."""
     tabled = recurrence.input.device.type == _TABLED
     able: list[str] = []
     refusals: list[str] = []  # of engines before the first that can
