@@ -20,6 +20,7 @@ __all__ = [
     "ReLU",
     "Sigmoid",
     "Tanh",
+    "activation_class",
     "activation_from_key",
     "as_activation",
 ]
@@ -380,5 +381,15 @@ def activation_from_key(key: str) -> Activation:
         >>> activation_from_key("leaky_relu(0.1)")
         LeakyReLU(slope=0.1)
     """
-    name, _, numbers = key.rstrip(")").partition("(")
-    return _CLASSES[name](*(float(number) for number in numbers.split(",") if number))
+    numbers = key.rstrip(")").partition("(")[2]
+    return activation_class(key)(*(float(number) for number in numbers.split(",") if number))
+
+
+def activation_class(key: str) -> type[Activation]:
+    """Return the class of the activation that a key stands for.
+
+    Example:
+        >>> activation_class("leaky_relu(0.1)").__name__
+        'LeakyReLU'
+    """
+    return _CLASSES[key.partition("(")[0]]

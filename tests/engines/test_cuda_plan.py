@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.launch import fits
 from steadyrnn.engines.cuda.plan import SHARED, Layout, clusters_at_once, gather_layout, rows_of, scatter_layout
 from steadyrnn.engines.cuda.products import Product, TensorProduct, product_for, tensor_product_for
@@ -221,3 +222,24 @@ def test_clusters_side_by_side_have_a_multiprocessor_for_every_block(blocks: int
     at_once = clusters_at_once(blocks, processors)
     assert at_once >= 1
     assert blocks * at_once <= max(processors, blocks)
+
+
+@pytest.mark.parametrize("batch", [1, 131, 264, 265, 600, 2112, 100_000])
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 65, 97, 128])
+def test_a_weight_that_one_block_holds_has_a_lane_for_every_entry(size: int, batch: int) -> None:
+    layout = direct_layout(size, batch, 132)
+    assert layout is not None
+    assert layout.each * 32 >= size  # results: 32 groups of lanes
+    assert layout.depth * 8 >= size  # entries of a row: 8 lanes
+    assert layout.depth % 4 == 0  # read four at a time
+    assert layout.each * layout.depth <= 64  # registers
+    assert layout.each * layout.pack in (1, 2, 4, 8)  # sums that are halved
+    assert layout.rows in (1, 2, 4, 8)
+    assert layout.rows == 8 or layout.rows * 264 >= batch  # two blocks on each multiprocessor take them all
+    assert layout.rows == 1 or layout.rows // 2 * 264 < batch  # and fewer rows would not do
+
+
+def test_wider_weights_and_matrix_units_are_left_to_another_kernel() -> None:
+    assert direct_layout(129, 1, 132) is None
+    assert direct_layout(128, 265, 132, narrow=True) is None
+    assert direct_layout(128, 264, 132, narrow=True) == direct_layout(128, 264, 132)

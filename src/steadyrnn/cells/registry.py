@@ -1,6 +1,8 @@
 """From the key a custom op carries back to the cell."""
 
-from steadyrnn.activations import ACTIVATIONS, activation_from_key
+from functools import lru_cache
+
+from steadyrnn.activations import ACTIVATIONS, Activation, activation_class, activation_from_key
 from steadyrnn.errors import ArgumentError
 
 from .base import Cell
@@ -28,9 +30,14 @@ def cell_from_key(key: str) -> Cell:
     """
     family, _, rest = key.partition(":")
     if family == "rnn":
-        return RNNStep(activation_from_key(rest))
+        return _elman(activation_class(rest), rest)
     if family == "gru":
         return GRUStep(reset_after=rest == "after")
     if family == "lstm":
         return LSTMStep()
     raise ArgumentError(f"`key` names no cell: {key!r}.")
+
+
+@lru_cache(256)  # asked twice in every training step; a class that is defined anew is another
+def _elman(activation: type[Activation], key: str) -> RNNStep:
+    return RNNStep(activation_from_key(key))
