@@ -212,3 +212,20 @@ def test_many_cotangents_at_once_give_the_jacobian(kind: str) -> None:
         torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize) for vectorize in (False, True)
     )
     torch.testing.assert_close(at_once, one_by_one, rtol=0, atol=16 * torch.finfo(x.dtype).eps)
+
+
+@pytest.mark.filterwarnings("ignore:.*performance drop.*:UserWarning")
+@pytest.mark.parametrize("transition", ["free", Spectral(1)], ids=["free", "factors"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_vmap_over_cotangents_gives_the_gradients_of_each(kind: str, transition: Any) -> None:
+    layer = KINDS[kind](WIDTH, 8, transition=transition)
+    named = [p for p in layer.parameters() if p.numel()]
+    output = layer(data().float())[0]
+    cotangents = torch.randn(3, *output.shape)
+
+    def pulled_back(cotangent: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(output, named, cotangent, retain_graph=True)
+
+    each = zip(*(pulled_back(one) for one in cotangents), strict=True)
+    for got, ones in zip(vmap(pulled_back)(cotangents), each, strict=True):
+        assert_equal_up_to_rounding(got, torch.stack(ones))

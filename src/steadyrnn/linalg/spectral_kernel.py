@@ -42,9 +42,11 @@ def takes(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
     """
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # under vmap a tensor has no memory of its own
+        return False
     if not all(t.is_cuda and type(t) in (Tensor, Parameter) and not is_legacy_batchedtensor(t) for t in tensors):
         return False
-    if not is_capable(tensors[0].device.index or 0):
+    if len({t.device for t in tensors}) > 1 or not is_capable(tensors[0].device.index or 0):
         return False
     return fits(rows, count)
 

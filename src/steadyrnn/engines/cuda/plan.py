@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
     @property
     def all_threads(self) -> int:
-        """Those that compute and, far from each other, four warps, of which one fetches messages."""
+        """Those that compute and, far from each other, four warps: one tells of messages, one fetches them."""
         return self.threads + 128 * self.far
 
     @property

@@ -1,7 +1,9 @@
 """The engine that runs every cell on a GPU, of any width, through Triton."""
 
 import os
+import sysconfig
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
 
 import torch
@@ -21,7 +23,8 @@ __all__ = ["OP", "TritonEngine", "factored_pays"]
 
 OP = register("triton", "cuda", TritonKernel())
 _INSTALLED = find_spec("triton") is not None  # here, since a compiler cannot look into it
-_BUILDS = "CC" in os.environ or any(which(name) for name in ("gcc", "clang"))  # Triton's launchers are in C
+_HEADER = Path(sysconfig.get_paths()["include"], "Python.h").is_file()
+_BUILDS = _HEADER and ("CC" in os.environ or any(which(name) for name in ("gcc", "clang")))  # Triton's launchers are in C
 _CAPABLE = (8, 0)
 """The compute capability from which Triton supports a GPU."""
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -64,7 +67,7 @@ class TritonEngine(Engine):
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
         if not _BUILDS:
-            return "triton finds no C compiler"
+            return "triton finds no C compiler, or no header of Python's"
         if not is_capable(x.device.index or 0):
             return "its kernels need an NVIDIA GPU of compute capability 8.0 or above"
         if form_of(recurrence.cell) is None:

@@ -98,7 +98,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
         const int side = i / PAIRS, j = i % PAIRS / COUNT, k = i % COUNT;
         const double of_j = length[side * COUNT + j], of_k = length[side * COUNT + k];
         double& entry = triangle[side][j][k];
-        entry = j == k ? (isinf(of_j) ? 0.5 : -0.5) : -entry / of_j / of_k;
+        entry = j == k ? (entry == 0.0 ? 0.5 : -0.5) : -entry / of_j / of_k;
     }
     __syncthreads();
     for (int side = 0; side < 2; ++side) {

@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     for (int i = threadIdx.x; i < 2 * ROWS * WIDE; i += THREADS) {
         const int row = i / WIDE % ROWS, unit = i % WIDE;
         const bool there = !BACK && i < ROWS * WIDE && unit < size && first + row < batch;
-        state[0][0][i] = there ? load(begin, (first + row) * size + unit) : 0.0f;
+        state[i / (ROWS * WIDE)][row][unit] = there ? load(begin, (first + row) * size + unit) : 0.0f;
     }
 
     // The entries that this thread finishes; where there is none it reads another, so that nothing branches.
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     __syncthreads();
 
     for (int step = 0; step < last + BACK; ++step) {
-        float* next = &state[~step & 1][top][unit];
+        float(*next)[WIDE] = state[~step & 1];
         const bool runs_any = !BACK || step < last;
         float total[ITEMS], result[ITEMS];
 #if !BACK
@@ -82,12 +82,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
             if (step > 0 && time - way < length[i]) kept[i] = total[i];
             const float came = given ? as_float(x[i]) : 0.0f;
             result[i] = runs ? (kept[i] + came) * slope_at(as_float(y[i]), slope) : 0.0f;
-            if (mine[i]) next[i * PACK * WIDE] = result[i];
+            if (mine[i]) next[i * PACK + top][unit] = result[i];
 #else
             argument[i] = total[i] + as_float(x[i]);
             result[i] = activate(argument[i], slope);
             kept[i] = runs ? result[i] : kept[i];
-            if (mine[i]) next[i * PACK * WIDE] = kept[i];
+            if (mine[i]) next[i * PACK + top][unit] = kept[i];
 #endif
         }
         from += step + 1 < last ? move : 0;

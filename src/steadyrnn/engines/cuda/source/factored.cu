@@ -246,7 +246,8 @@ extern "C" __global__ void
 #if BACK
                 const bool ran = inside && step > 0 && time - way < stop;
                 if (ran) held[r][i] = fmaf(d[i], state[entry], product[i]);
-                const float adjoint = runs ? (held[r][i] + as_float(x[r][i][0])) * slope_at(as_float(x[r][i][READ - 1]), slope) : 0.0f;
+                const float along = slope_at(as_float(x[r][i][READ - 1]), slope);
+                const float adjoint = runs ? (held[r][i] + as_float(x[r][i][0])) * along : 0.0f;
                 if (runs) store(output, here, adjoint);
                 if (inside) state[entry] = adjoint;
 #else

@@ -8,8 +8,8 @@
 // SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
 //
 // FAR has one buffer a set. One more warp tells of a set's message, and another fetches all messages as soon as the product is
-// done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has fetched the one after it from
-// all, so that all have fetched the one before.
+// done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has
+// fetched the one after it from all, so that all have fetched the one before.
 
 #define WIDE (BLOCKS * UNITS)
 #define EARLY 12  // steps
@@ -107,7 +107,8 @@ extern "C" __global__ void
         const int set = i / (BLOCKS * slab) % SETS, unit = i % (BLOCKS * slab) / slab * UNITS + i % UNITS;
         const int row = set * half + i % slab / UNITS;
         const bool given_here = !BACK && i < buffer_size && unit < size && row < rows;
-        state[i - i % UNITS + swap(i % UNITS, i % slab / UNITS)] = entry(given_here ? load(begin, (first + row) * size + unit) : 0.0f);
+        const float start = given_here ? load(begin, (first + row) * size + unit) : 0.0f;
+        state[i - i % UNITS + swap(i % UNITS, i % slab / UNITS)] = entry(start);
     }
 #if HELD
     for (int i = threadIdx.x; i < SETS * slab; i += THREADS) {

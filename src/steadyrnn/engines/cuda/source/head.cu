@@ -179,7 +179,9 @@ __device__ __forceinline__ void await(u64* box, u32 parity) {
 
 // FAR: one thread tells that the block's message lies in device memory, one fetches, once all have told it, all messages. The
 // first waits for those that wrote it (which is why it is not one of them: telling takes long), and these do not wait for it.
-__device__ __forceinline__ void written(int set) { asm volatile("bar.arrive %0, %1;" ::"r"(2 + set), "n"(THREADS + 32) : "memory"); }
+__device__ __forceinline__ void written(int set) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(2 + set), "n"(THREADS + 32) : "memory");
+}
 
 __device__ __forceinline__ void await_written(int set) {
     asm volatile("bar.sync %0, %1;" ::"r"(2 + set), "n"(THREADS + 32) : "memory");

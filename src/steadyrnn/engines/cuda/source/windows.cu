@@ -20,9 +20,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_windows(
     const i64 rows = (i64)number * batch, top = (i64)blockIdx.x * ROWS, stride = (i64)batch * size;
     const Packed matrix([&](int o, int k) { return o < size && k < size ? weight[(i64)o * size + k] : 0.0f; });
     for (int i = threadIdx.x; i < 2 * ROWS * WIDE; i += THREADS) {
-        const i64 row = top + i / WIDE % ROWS;
-        const int unit = i % WIDE;
-        state[0][0][i] = i < ROWS * WIDE && unit < size && row < rows ? begin[row * size + unit] : 0.0f;
+        const int own = i / WIDE % ROWS, unit = i % WIDE;
+        const bool there = i < ROWS * WIDE && unit < size && top + own < rows;
+        state[i / (ROWS * WIDE)][own][unit] = there ? begin[(top + own) * size + unit] : 0.0f;
     }
 
     // The entries that this thread finishes; where there is none, its row runs no steps.
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_windows(
     __syncthreads();
 
     for (int step = 0; step < total; ++step) {
-        float* next = &state[~step & 1][matrix.top][matrix.unit];
+        float(*next)[WIDE] = state[~step & 1];
         float result[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) result[i] = matrix.times(state[step & 1] + i * PACK);
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_windows(
         for (int i = 0; i < ITEMS; ++i) {
             result[i] = activate(result[i] + x[i], slope);
             kept[i] = step < last[i] ? result[i] : kept[i];
-            if (matrix.finishes && matrix.unit < size) next[i * PACK * WIDE] = kept[i];
+            if (matrix.finishes && matrix.unit < size) next[i * PACK + matrix.top][matrix.unit] = kept[i];
             if (step + 1 < last[i]) x[i] = gates[place[i] + stride];
         }
         if (step == lead - 1) keep(led);
