@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import torch
 from torch import Tensor
 
 import steadyrnn.linalg as package
+from steadyrnn.linalg import spectral_kernel as room
 from steadyrnn.linalg.nvrtc import source
 from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.linalg.packing import trapezoid_index
 from steadyrnn.linalg.spectral_factors import spectral_factors
-from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, shared_bytes, takes
+from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, takes
 from tests.linalg.matrices import gaussian, relative
 from tests.linalg.test_spectral_factors import COLUMNS, UNIT, Arguments, arguments, composed, fast, gradients, wide
+from tests.support.emulated import emulated_kernel, is_there
 from tests.support.memory import poisoned_memory
 
 SHAPES = [(2, 1), (5, 3), (8, 8), (70, 24), (129, 16), (777, 7), (1024, 16), (1024, 24)]
@@ -53,6 +56,34 @@ def test_nvcc_compiles_them_without_a_word(count: int, tmp_path: Path) -> None:
     command = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "kernel.cubin"), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(not is_there(), reason="g++ is not installed")
+@pytest.mark.parametrize("columns", ["random", "parallel to 1e-2", "of all lengths", "some of them zero"])
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (7, 3), (20, 5), (70, 8)])
+def test_their_source_on_a_cpu_gives_factors_and_gradients(
+    n: int, k: int, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "kernel", emulated_kernel)
+    monkeypatch.setattr(room, "OnDevice", lambda device: nullcontext())
+    room.compiled.cache_clear()
+    left, right, sigma = arguments(columns, n, k)
+    with poisoned_memory():
+        factors, kept = launch_forward(left, right, sigma, k)
+        for got, reference, true in zip(
+            factors, fast(left, right, sigma, k)[1:], composed(*wide((left, right, sigma)), k)[1:], strict=True
+        ):
+            assert relative(got, true) <= 2 * max(relative(reference, true), 16 * UNIT)
+        _, lower, upper = weights_for(n, k)
+        found = launch_backward((lower, upper), sigma, kept, k, len(left))
+    leaves = [t.double().requires_grad_() for t in (left, right, sigma)]
+    made = composed(leaves[0], leaves[1], leaves[2], k)
+    exact = torch.autograd.grad((made.left, made.right), leaves, (lower.double(), upper.double()))
+    own = [t.clone().requires_grad_() for t in (left, right, sigma)]
+    plain = torch.autograd.grad(fast(own[0], own[1], own[2], k)[1:], own, (lower, upper))
+    for got, reference, true in zip(found, plain, exact, strict=True):
+        assert relative(got, true) <= 2 * max(relative(reference, true), 16 * UNIT)
+    room.compiled.cache_clear()
 
 
 def on_gpu(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> DiagonalLowRank:

@@ -1,0 +1,91 @@
+"""The narrow kernels of the CUDA engine from their own source, on the CPU, against the float64 reference."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.cuda import direct
+from steadyrnn.engines.cuda import windows as fused
+from steadyrnn.engines.cuda.direct import direct_layout
+from steadyrnn.engines.cuda.windows import FusedWindows
+from steadyrnn.engines.windows import Windows
+from tests.engines.test_cuda_families import LoopEngine
+from tests.engines.test_cuda_windows import truth
+from tests.support.emulated import emulated_kernel, is_there
+from tests.support.errors import assert_within_budget, errors
+from tests.support.gpu import compare
+from tests.support.memory import poisoned_memory
+from tests.support.recurrences import Case, make
+
+pytestmark = pytest.mark.skipif(not is_there(), reason="g++ is not installed")
+
+RAGGED = (3, 1, 2, 0, 3)
+CASES = {  # by rows of a block, on a GPU of one multiprocessor
+    1: (Case(steps=3, batch=2, hidden=33), Case(steps=1, batch=1, hidden=1), Case(steps=4, batch=1, hidden=100, reverse=True)),
+    2: (Case(steps=3, batch=3, hidden=64), Case(steps=3, batch=4, hidden=97, lengths=RAGGED[:4])),
+    4: (Case(steps=3, batch=5, hidden=20, lengths=RAGGED), Case(steps=3, batch=8, hidden=128, bias_ih=False, reverse=True)),
+    8: (Case(steps=3, batch=10, hidden=40, lengths=RAGGED * 2, reverse=True), Case(steps=2, batch=17, hidden=70)),
+}
+EACH = [(rows, case) for rows, cases in CASES.items() for case in cases]
+
+
+@pytest.fixture(autouse=True)
+def _emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(direct, "kernel", emulated_kernel)
+    monkeypatch.setattr(direct, "processors", lambda device: 1)
+    direct.compiled.cache_clear()
+    with poisoned_memory():
+        yield
+    direct.compiled.cache_clear()
+
+
+@pytest.mark.parametrize(("rows", "case"), EACH, ids=str)
+def test_every_number_of_rows_keeps_to_the_budget(rows: int, case: Case) -> None:
+    layout = direct_layout(case.hidden, case.batch, 1)
+    assert layout is not None
+    assert layout.rows == rows
+    compare(LoopEngine(), *(make(CELLS["rnn-tanh"], case, torch.float32, seed) for seed in range(3)))
+
+
+@pytest.mark.parametrize("name", ["rnn-relu", "rnn-abs", "rnn-sigmoid", "rnn-identity", "rnn-leaky_relu"])
+def test_values_of_other_activations(name: str) -> None:
+    case = Case(steps=3, batch=5, hidden=20, lengths=RAGGED)
+    compare(LoopEngine(), *(make(CELLS[name], case, torch.float32, seed) for seed in range(3)), gradients=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_16_bit_numbers(dtype: torch.dtype) -> None:
+    case = Case(steps=3, batch=2, hidden=33, lengths=(3, 2))
+    compare(LoopEngine(), *(make(CELLS["rnn-tanh"], case, dtype, seed) for seed in range(3)))
+
+
+def test_nan_stays_in_its_row() -> None:
+    run = make(CELLS["rnn-tanh"], Case(steps=3, batch=5, hidden=20), torch.float32)
+    with torch.no_grad():
+        run.input[1, 2] = torch.nan
+        output, _ = LoopEngine().run(run)
+    assert output[1:, 2].isnan().all()
+    assert not output[:, [0, 1, 3, 4]].isnan().any()
+
+
+@pytest.mark.parametrize("measure", [False, True])
+@pytest.mark.parametrize(("size", "batch"), [(20, 1), (33, 3), (128, 2)])
+def test_windows_of_time(size: int, batch: int, measure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "kernel", emulated_kernel)
+    monkeypatch.setattr(fused, "OnDevice", lambda device: torch.no_grad())
+    run, windows = make(CELLS["rnn-tanh"], Case(steps=11, batch=batch, hidden=size), torch.float32), Windows(2, 3, 4)
+    cold = torch.cat([run.state[0].detach(), torch.zeros(3 * batch, size)])
+    found = FusedWindows(run, windows, measure)
+    led, end = found.begin(cold)
+    exact, plain = truth(run, windows), truth(run, windows, torch.float32)
+
+    def named(parts: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return dict(zip(("output", "led", "end"), parts, strict=True))
+
+    right = named(exact)
+    assert_within_budget(named((found.output, led, end)), right, errors(named(plain), right))
+    if measure:
+        assert float(torch.linalg.vector_norm(exact[0].detach(), dim=-1).max()) <= 1.001 * found.largest()

@@ -1,0 +1,89 @@
+"""Kernels of the CUDA engine without a GPU: their own source, compiled for the CPU, threads as fibers."""
+
+import ctypes
+import hashlib
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from steadyrnn.linalg.nvrtc import source, word
+
+__all__ = ["emulated_kernel", "is_there"]
+
+_FOLDER = Path(tempfile.gettempdir()) / "steadyrnn-emulated"
+_PLAIN = (  # what is written in machine code for a GPU
+    (r'asm\("cvt\.rn\.bf16\.f32 %0, %1;" : "=h"\(p\[i\]\) : "f"\(v\)\);', "p[i] = to_bfloat16(v);"),
+    (r'asm\("cvt\.f32\.f16 %0, %1;" : "=f"\(v\) : "h"\(n\)\);', "_Float16 h; std::memcpy(&h, &n, 2); v = h;"),
+    (r'asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\(p\[i\]\) : "f"\(v\)\);', "_Float16 h = v; std::memcpy(p + i, &h, 2);"),
+    (r'asm\("ex2\.approx\.f32 %0, %1;" : "=f"\(e\) : "f"\((.*)\)\);', r"e = exp2f(\1);"),
+    (r'asm volatile\("prefetch\.global\.L2 \[%0\];" ::"l"\(p\)\);', ""),
+    (r'asm volatile\("barrier\.cluster\.arrive\.release\.aligned;\\nbarrier\.cluster\.wait.*?\);', "wait_as(AT_CLUSTER);"),
+    (r"    u32 there;\n    double value;\n    asm volatile.*?return value;\n", "    return *peers(here, peer);\n"),
+    (r"extern __shared__ __align__\(\d+\) (\w+) memory\[\];", r"\1* memory = (\1*)shared_memory(blockIdx.x);"),
+)
+_HELPERS = """
+static unsigned short to_bfloat16(float value) {
+    unsigned bits;
+    std::memcpy(&bits, &value, 4);
+    return std::isnan(value) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+static const double* peers(const double* here, unsigned peer) {
+    return (const double*)(shared_memory(first_block + peer) + ((const char*)here - shared_memory(blockIdx.x)));
+}
+"""
+
+
+def is_there() -> bool:
+    """Say whether kernels can be compiled here."""
+    return shutil.which("g++") is not None
+
+
+def text_of(package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], together: int) -> str:
+    """Return the source of a kernel for the CPU."""
+    text = source(package, names, defined)
+    start, end = text.find("__device__ __forceinline__ u32 address("), text.find("\n#define SPLIT 8")
+    if start >= 0:  # what head.cu has for blocks that send each other messages, which these kernels do not
+        text = text[:start] + text[end:]
+    for pattern, plain in _PLAIN:
+        text = re.sub(pattern, plain, text, flags=re.DOTALL if "return value" in pattern or "barrier" in pattern else 0)
+    assert "asm" not in text
+    head = Path(__file__).with_suffix(".h").read_text(encoding="utf-8")
+    return f"{head}{_HELPERS}{text}\nEMULATED({entry}, {together})\n"
+
+
+@cache
+def built(text: str) -> ctypes.CDLL:
+    """Return the library of a source, compiled once for all processes."""
+    _FOLDER.mkdir(exist_ok=True)
+    name = _FOLDER / hashlib.sha256(text.encode()).hexdigest()[:24]
+    library = name.with_suffix(".so")
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
+            file, made = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
+            file.write_text(text, encoding="utf-8")
+            options = ["-O1", "-std=c++17", "-w", "-fno-strict-aliasing", "-shared", "-fPIC"]
+            subprocess.run(["g++", *options, "-o", str(made), str(file)], check=True)
+            made.replace(library)
+    return ctypes.CDLL(str(library))
+
+
+def emulated_kernel(
+    package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
+) -> Callable[..., None]:
+    """Return a kernel to be called as :class:`steadyrnn.linalg.nvrtc.Compiled` is, on tensors of the CPU."""
+    together = 8 if "spectral_factors" in names else 1  # blocks of a cluster
+    library = built(text_of(package, names, entry, defined, together))
+
+    def run(blocks: int, threads: int, shared: int, arguments: Sequence[Tensor | int | float], together: bool = False) -> None:
+        given = (ctypes.c_uint64 * len(arguments))(*map(word, arguments))
+        assert library.emulate(blocks, threads, shared, given, random.randrange(2**31)) == 0, "threads wait for each other"
+
+    return run
