@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import direct
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.windows import FusedWindows
+from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
 from tests.engines.test_cuda_families import LoopEngine
 from tests.engines.test_cuda_windows import truth
@@ -18,10 +20,11 @@ from tests.support.emulated import emulated_kernel, is_there
 from tests.support.errors import assert_within_budget, errors
 from tests.support.gpu import compare
 from tests.support.memory import poisoned_memory
-from tests.support.recurrences import Case, make
+from tests.support.recurrences import Case, as_dtype, make
 
 pytestmark = pytest.mark.skipif(not is_there(), reason="g++ is not installed")
 
+REFERENCE = ReferenceEngine()
 RAGGED = (3, 1, 2, 0, 3)
 CASES = {  # by rows of a block, on a GPU of one multiprocessor
     1: (Case(steps=3, batch=2, hidden=33), Case(steps=1, batch=1, hidden=1), Case(steps=4, batch=1, hidden=100, reverse=True)),
@@ -60,6 +63,20 @@ def test_values_of_other_activations(name: str) -> None:
 def test_16_bit_numbers(dtype: torch.dtype) -> None:
     case = Case(steps=3, batch=2, hidden=33, lengths=(3, 2))
     compare(LoopEngine(), *(make(CELLS["rnn-tanh"], case, dtype, seed) for seed in range(3)))
+
+
+@pytest.mark.parametrize("which", ["output", "h_n"])
+def test_a_gradient_that_did_not_arrive_is_zero(which: str) -> None:
+    run = make(CELLS["rnn-tanh"], Case(steps=3, batch=5, hidden=20, lengths=RAGGED), torch.float32)
+
+    def gradients(engine: Engine, run: Recurrence) -> dict[str, Tensor]:
+        output, (h_n,) = engine.run(run)
+        wanted = {str(place): tensor for place, tensor in enumerate(run.tensors) if tensor is not None}
+        found = torch.autograd.grad(((output if which == "output" else h_n) ** 2).sum(), list(wanted.values()))
+        return dict(zip(wanted, found, strict=True))
+
+    right, plain = gradients(REFERENCE, as_dtype(run, torch.float64)), gradients(REFERENCE, run)
+    assert_within_budget(gradients(LoopEngine(), run), right, errors(plain, right))
 
 
 def test_nan_stays_in_its_row() -> None:

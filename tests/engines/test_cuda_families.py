@@ -36,15 +36,16 @@ CASES = (
 
 
 def run_elman(
-    weight: Tensor, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, rows: Rows, *, extra: Tensor, slope: float,
-    kind: int, keep: bool, back: bool = False, given: bool = True,
+    weight: Tensor, gates: Tensor, output: Tensor, begin: Tensor | None, end: Tensor, rows: Rows, *, extra: Tensor,
+    slope: float, kind: int, keep: bool, bias: Tensor | None = None, back: bool = False, given: bool = True,
 ) -> None:  # fmt: skip
     """Do what direct.cu, gather.cu and factored.cu do for an Elman cell."""
     cls = next(cls for cls, number in KINDS.items() if number == kind)
     act: Activation = cls(slope) if slope else cls()
     steps, batch, size = output.shape
     lengths = torch.full((batch,), steps) if rows.lengths is None else rows.lengths
-    saved, state, downwards = extra.view(-1, batch, size), begin.clone(), rows.backwards != back
+    saved, downwards = extra.view(-1, batch, size), rows.backwards != back
+    state = torch.zeros_like(end) if begin is None else begin.clone()
     for time in reversed(range(steps)) if downwards else range(steps):
         runs = (time < lengths).unsqueeze(1)
         if back:
@@ -53,7 +54,7 @@ def run_elman(
             output[time] = torch.where(runs, adjoint, output[time])
             state = torch.where(runs, adjoint @ weight, state)
             continue
-        argument = gates[time] + state @ weight.mT
+        argument = gates[time] + (0 if bias is None else bias) + state @ weight.mT
         if keep and isinstance(act, Absolute):
             saved[time] = torch.where(runs, argument, saved[time])
         state = torch.where(runs, act.value(argument), state)
@@ -67,6 +68,7 @@ def _kernels_in_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         run_elman(weight.dense(), *given, **more)
 
     monkeypatch.setattr(families, "elman", run_elman)
+    monkeypatch.setattr(families, "takes_bias", lambda output: output.shape[0] % 2 == 1)
     monkeypatch.setattr(factored, "launch", launch)
     with poisoned_memory():
         yield

@@ -11,7 +11,7 @@ from steadyrnn.linalg.nvrtc import Compiled, kernel
 from .kinds import NUMBERS, PACKAGE
 from .launch import Rows, gather, processors
 
-__all__ = ["AT_ONCE", "MOST_ROWS", "THREADS", "WIDEST", "DirectLayout", "direct_layout", "elman", "layout_with"]
+__all__ = ["AT_ONCE", "MOST_ROWS", "THREADS", "WIDEST", "DirectLayout", "direct_layout", "elman", "layout_with", "takes_bias"]
 
 WIDEST = 128
 """The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
@@ -91,23 +91,37 @@ def compiled(layout: DirectLayout, variant: Variant, device: torch.device) -> Co
 
 
 def elman(
-    weight: Tensor, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, rows: Rows, *, extra: Tensor, slope: float,
-    kind: int, keep: bool, back: bool = False, given: bool = True,
+    weight: Tensor, gates: Tensor, output: Tensor, begin: Tensor | None, end: Tensor, rows: Rows, *, extra: Tensor,
+    slope: float, kind: int, keep: bool, bias: Tensor | None = None, back: bool = False, given: bool = True,
 ) -> None:  # fmt: skip
     """Run an Elman cell over time, or with ``back`` its adjoint, in the kernel that is for its size.
 
-    Arguments as in ``source/direct.cu``, tensors contiguous.
+    Arguments as in ``source/direct.cu``, tensors contiguous; ``begin`` of None is zero. ``bias`` only where :func:`takes_bias`.
     """
     steps, batch, size = output.shape
-    layout = direct_layout(size, batch, processors(output.device), output.dtype.itemsize == 2)
+    layout = layout_for(output)
     if layout is None:
+        begin = torch.zeros_like(end) if begin is None else begin
         gather(
             weight, gates, output, [begin], [end], rows, extra=extra, slope=slope, back=back, given=given, cell=0, kind=kind,
             keep=keep,
         )  # fmt: skip
         return
     run = compiled(layout, Variant(NUMBERS[output.dtype], kind, back, keep), output.device)
+    nothing = output
     run(-(-batch // layout.rows), THREADS, 0, [
-        gates, weight, begin, output, extra, end, output if rows.lengths is None else rows.lengths, float(slope), steps, batch,
-        size, int(rows.lengths is not None), int(rows.backwards), int(given),
+        gates, weight, nothing if bias is None else bias, nothing if begin is None else begin, output, extra, end,
+        nothing if rows.lengths is None else rows.lengths, float(slope), steps, batch, size, int(bias is not None),
+        int(begin is not None), int(rows.lengths is not None), int(rows.backwards), int(given),
     ])  # fmt: skip
+
+
+def layout_for(output: Tensor) -> DirectLayout | None:
+    """Return the layout of a run with outputs (T, B, H), None where it is for another kernel."""
+    _, batch, size = output.shape
+    return direct_layout(size, batch, processors(output.device), output.dtype.itemsize == 2)
+
+
+def takes_bias(output: Tensor) -> bool:
+    """Say whether the kernel of a run with outputs (T, B, H) adds a bias: one launch less than adding two biases before."""
+    return layout_for(output) is not None

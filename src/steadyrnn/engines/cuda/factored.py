@@ -191,8 +191,9 @@ class FactoredLoop(ElmanLoop):
         super().__init__(call, activation)
         self.factors = DiagonalLowRank(*(part.contiguous() for part in call.recurrent))
 
-    def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
+    def launch(self, gates: Tensor, output: Tensor, begin: Tensor | None, end: Tensor, **more: Any) -> None:
         """Run ``source/factored.cu``."""
+        begin = torch.zeros_like(end) if begin is None else begin
         launch(self.factors, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 
     def weight_gradients(self, history: History) -> list[Tensor]:

@@ -14,7 +14,7 @@ from steadyrnn.cells.rnn import RNNStep
 from ..call import Call, Forward, Gradients
 from ..cpu.base import Family, folded_bias
 from ..cpu.products import Dense, History, flat
-from .direct import elman
+from .direct import elman, takes_bias
 from .kinds import KINDS
 from .launch import Rows, gather, scatter
 
@@ -72,8 +72,12 @@ class ElmanLoop(GPUFamily):
         self.slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
 
     @abstractmethod
-    def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
-        """Run the loop or its adjoint; arguments as the kernel names them."""
+    def launch(self, gates: Tensor, output: Tensor, begin: Tensor | None, end: Tensor, **more: Any) -> None:
+        """Run the loop or its adjoint; arguments as the kernel names them, ``begin`` of None is zero."""
+
+    def bias_apart(self, output: Tensor) -> Tensor | None:
+        """Return the recurrent bias where the kernel adds it itself, and not the product with the input."""
+        return None
 
     @abstractmethod
     def weight_gradients(self, history: History) -> list[Tensor]:
@@ -85,10 +89,13 @@ class ElmanLoop(GPUFamily):
 
     def forward(self, keep: bool) -> Forward:
         """Run the loop."""
-        gates = self.project(folded_bias(self.call), self.call.input.new_empty(self.steps, self.batch, self.hidden))
         output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
+        apart = self.bias_apart(output)
+        bias = folded_bias(self.call) if apart is None else self.call.bias_ih
+        gates = self.project(bias, self.call.input.new_empty(self.steps, self.batch, self.hidden))
         stash = self.stash() if keep else gates.new_empty(0)
-        self.launch(gates, output, self.starts[0], h_n, extra=stash, keep=keep and self.keeps)
+        more = {} if apart is None else {"bias": apart}
+        self.launch(gates, output, self.starts[0], h_n, extra=stash, keep=keep and self.keeps, **more)
         return Forward(output, [h_n], stash)
 
     def backward(
@@ -98,7 +105,7 @@ class ElmanLoop(GPUFamily):
         adjoint, d_h = self.memory(self.hidden), torch.empty_like(self.starts[0])
         grad, saved = self.given(grad_output), done.stash if self.keeps else done.output
         self.launch(
-            saved if grad is None else grad, adjoint, self.incoming(grad_state)[0], d_h, extra=saved, keep=False, back=True,
+            saved if grad is None else grad, adjoint, self.given(grad_state[0]), d_h, extra=saved, keep=False, back=True,
             given=grad is not None,
         )  # fmt: skip
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
@@ -110,7 +117,13 @@ class ElmanLoop(GPUFamily):
 class RNNLoop(ElmanLoop):
     """The Elman loop with a dense weight; its adjoint is the same loop with the transposed one."""
 
-    def launch(self, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, **more: Any) -> None:
+    def bias_apart(self, output: Tensor) -> Tensor | None:
+        """Return the recurrent bias where there are two, and the kernel takes one."""
+        if self.call.bias_ih is None or self.call.bias_hh is None or not takes_bias(output):
+            return None
+        return self.call.bias_hh.contiguous()
+
+    def launch(self, gates: Tensor, output: Tensor, begin: Tensor | None, end: Tensor, **more: Any) -> None:
         """Run ``source/direct.cu`` or ``source/gather.cu``."""
         elman(self.weight, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 

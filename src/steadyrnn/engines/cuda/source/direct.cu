@@ -9,12 +9,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     const Number* __restrict__ gates,   // (T, B, H): parts of the input. BACK: gradient of the output, where
                                         // `given`, else any memory as large
     const Number* __restrict__ weight,  // (H, H)
-    const Number* __restrict__ begin,   // (B, H): the state before, BACK: gradient of the final one
+    const Number* __restrict__ bias,    // (H,), where `biased`: added to the argument
+    const Number* __restrict__ begin,   // (B, H): the state before, BACK: gradient of the final one, where `begun`, else 0
     Number* __restrict__ output,        // (T, B, H), BACK: adjoints of pre-activations
     Number* __restrict__ extra,         // (T, B, H): arguments. BACK: what tells the derivative
     Number* __restrict__ end,           // (B, H)
     const int* __restrict__ lengths,    // (B,), where `ragged`
-    double slope_, int steps, int batch, int size, int ragged, int backwards, int given) {
+    double slope_, int steps, int batch, int size, int biased, int begun, int ragged, int backwards, int given) {
     __shared__ __align__(16) float state[2][ROWS][WIDE];
     const float slope = (float)slope_;
     const i64 first = (i64)blockIdx.x * ROWS;
@@ -24,12 +25,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     });
     for (int i = threadIdx.x; i < 2 * ROWS * WIDE; i += THREADS) {
         const int row = i / WIDE % ROWS, unit = i % WIDE;
-        const bool there = !BACK && i < ROWS * WIDE && unit < size && first + row < batch;
+        const bool there = !BACK && begun && i < ROWS * WIDE && unit < size && first + row < batch;
         state[i / (ROWS * WIDE)][row][unit] = there ? load(begin, (first + row) * size + unit) : 0.0f;
     }
 
     // The entries that this thread finishes; where there is none it reads another, so that nothing branches.
     const int unit = matrix.unit, top = matrix.top;
+#if !BACK
+    const float more = biased && unit < size ? load(bias, unit) : 0.0f;
+#endif
     int spot[ITEMS], length[ITEMS];
     bool mine[ITEMS];
     float kept[ITEMS];  // the state, BACK: the adjoint of the state
@@ -43,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
         mine[i] = matrix.finishes && unit < size && first + row < batch;
         spot[i] = mine[i] ? row * size + unit : 0;
         length[i] = ragged ? lengths[first + (mine[i] ? row : 0)] : steps;
-        kept[i] = load(begin, first * size + spot[i]);
+        kept[i] = begun ? load(begin, first * size + spot[i]) : 0.0f;
     }
     const bool downwards = BACK ? !backwards : backwards;  // in which direction time is walked
     const int way = downwards ? -1 : 1;
@@ -51,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     int time = downwards ? last - 1 : 0;
     i64 now = ((i64)time * batch + first) * size;
     i64 from = last > 0 ? now : first * size;  // what is read next; there is always something to read, if not to use
-    const auto read = [&](bool more) {
-        const i64 soon = from + (more ? EARLY * move : 0);
+    const auto read = [&](bool ahead) {
+        const i64 soon = from + (ahead ? EARLY * move : 0);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             x[i] = gates[from + spot[i]];
@@ -84,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
             result[i] = runs ? (kept[i] + came) * slope_at(as_float(y[i]), slope) : 0.0f;
             if (mine[i]) next[i * PACK + top][unit] = result[i];
 #else
-            argument[i] = total[i] + as_float(x[i]);
+            argument[i] = total[i] + (as_float(x[i]) + more);
             result[i] = activate(argument[i], slope);
             kept[i] = runs ? result[i] : kept[i];
             if (mine[i]) next[i * PACK + top][unit] = kept[i];
