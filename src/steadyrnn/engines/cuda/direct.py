@@ -11,7 +11,18 @@ from steadyrnn.linalg.nvrtc import Compiled, kernel
 from .kinds import NUMBERS, PACKAGE
 from .launch import Rows, gather, processors
 
-__all__ = ["AT_ONCE", "MOST_ROWS", "THREADS", "WIDEST", "DirectLayout", "direct_layout", "elman", "layout_with", "takes_bias"]
+__all__ = [
+    "AT_ONCE",
+    "MOST_ROWS",
+    "THREADS",
+    "WIDEST",
+    "DirectLayout",
+    "Variant",
+    "direct_layout",
+    "elman",
+    "layout_with",
+    "takes_bias",
+]
 
 WIDEST = 128
 """The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
@@ -75,7 +86,7 @@ def layout_with(size: int, rows: int) -> DirectLayout:
 
 
 class Variant(NamedTuple):
-    """Which of the source's kernels is meant."""
+    """Which of the kernels of an Elman cell in a source is meant."""
 
     number: int  # see NUMBERS
     kind: int  # see KINDS

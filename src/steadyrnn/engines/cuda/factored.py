@@ -16,6 +16,7 @@ from ..base import Recurrence
 from ..call import Call
 from ..cpu.products import History, flat
 from ..weights import stacked
+from .direct import Variant
 from .families import ElmanLoop
 from .kinds import KINDS, NUMBERS, PACKAGE
 from .launch import Rows, processors
@@ -130,15 +131,6 @@ def arranged(recurrence: Recurrence) -> list[Tensor]:
     if isinstance(weight, DiagonalLowRank) and in_factors(recurrence):
         return list(weight.to(dtype))
     return [stacked(weight, dtype).contiguous()]
-
-
-class Variant(NamedTuple):
-    """Which of the source's kernels is meant."""
-
-    number: int  # see NUMBERS
-    kind: int  # see KINDS
-    back: bool
-    keep: bool
 
 
 @cache
