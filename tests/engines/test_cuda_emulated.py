@@ -22,7 +22,7 @@ from tests.support.gpu import compare
 from tests.support.memory import poisoned_memory
 from tests.support.recurrences import Case, as_dtype, make
 
-pytestmark = pytest.mark.skipif(not is_there(), reason="g++ is not installed")
+pytestmark = pytest.mark.skipif(not is_there(), reason="g++ is not installed, or this is not Linux")
 
 REFERENCE = ReferenceEngine()
 RAGGED = (3, 1, 2, 0, 3)
@@ -59,10 +59,9 @@ def test_values_of_other_activations(name: str) -> None:
     compare(LoopEngine(), *(make(CELLS[name], case, torch.float32, seed) for seed in range(3)), gradients=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_16_bit_numbers(dtype: torch.dtype) -> None:
+def test_16_bit_numbers() -> None:
     case = Case(steps=3, batch=2, hidden=33, lengths=(3, 2))
-    compare(LoopEngine(), *(make(CELLS["rnn-tanh"], case, dtype, seed) for seed in range(3)))
+    compare(LoopEngine(), *(make(CELLS["rnn-tanh"], case, torch.bfloat16, seed) for seed in range(3)))
 
 
 @pytest.mark.parametrize("which", ["output", "h_n"])

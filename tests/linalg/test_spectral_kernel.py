@@ -58,7 +58,7 @@ def test_nvcc_compiles_them_without_a_word(count: int, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.skipif(not is_there(), reason="g++ is not installed")
+@pytest.mark.skipif(not is_there(), reason="g++ is not installed, or this is not Linux")
 @pytest.mark.parametrize("columns", ["random", "parallel to 1e-2", "of all lengths", "some of them zero"])
 @pytest.mark.parametrize(("n", "k"), [(2, 1), (7, 3), (20, 5), (70, 8)])
 def test_their_source_on_a_cpu_gives_factors_and_gradients(

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -43,7 +44,7 @@ static const double* peers(const double* here, unsigned peer) {
 
 def is_there() -> bool:
     """Say whether kernels can be compiled here."""
-    return shutil.which("g++") is not None
+    return sys.platform == "linux" and shutil.which("g++") is not None
 
 
 def text_of(package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], together: int) -> str:
