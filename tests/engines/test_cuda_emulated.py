@@ -8,12 +8,13 @@ from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Engine, Recurrence
-from steadyrnn.engines.cuda import direct
+from steadyrnn.engines.cuda import direct, factored
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.windows import FusedWindows
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
+from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.engines.test_cuda_families import LoopEngine
 from tests.engines.test_cuda_windows import truth
 from tests.support.emulated import emulated_kernel, is_there
@@ -85,6 +86,37 @@ def test_nan_stays_in_its_row() -> None:
         output, _ = LoopEngine().run(run)
     assert output[1:, 2].isnan().all()
     assert not output[:, [0, 1, 3, 4]].isnan().any()
+
+
+def in_factors(case: Case, rank: int, seed: int) -> Recurrence:
+    """Return a run whose weight is in factors of a rank."""
+    drawn, n = torch.Generator().manual_seed(seed), case.hidden
+
+    def draw(*shape: int, scale: float) -> Tensor:
+        return (scale * torch.randn(*shape, generator=drawn)).requires_grad_()
+
+    weight = DiagonalLowRank(draw(n, scale=0.5), draw(n, rank, scale=rank**-0.5), draw(n, rank, scale=n**-0.5))
+    return make(CELLS["rnn-tanh"], case, torch.float32, seed)._replace(weight_hh=weight)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "case", "rank"),
+    [
+        (1, Case(steps=3, batch=1, hidden=20), 3),
+        (1, Case(steps=3, batch=5, hidden=20, lengths=RAGGED, reverse=True), 9),
+        (2, Case(steps=4, batch=3, hidden=600), 32),
+        (2, Case(steps=3, batch=5, hidden=520, lengths=RAGGED, reverse=True), 17),
+        (4, Case(steps=3, batch=1, hidden=1025), 32),
+    ],
+    ids=str,
+)
+def test_weights_in_factors(blocks: int, case: Case, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factored, "kernel", emulated_kernel)
+    monkeypatch.setattr(factored, "processors", lambda device: blocks)
+    factored.compiled.cache_clear()
+    assert factored.factored_layout(case.hidden, rank, case.batch, blocks).blocks == blocks
+    compare(LoopEngine(), *(in_factors(case, rank, seed) for seed in range(3)))
+    factored.compiled.cache_clear()
 
 
 @pytest.mark.parametrize("measure", [False, True])

@@ -2,9 +2,12 @@
 // exchange a number, and then another does, in an order that is drawn anew each time. Blocks of a cluster run together.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 #include <ucontext.h>
@@ -16,7 +19,6 @@
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ static  // for blocks that run alone
 
 using std::max;
 using std::min;
@@ -25,7 +27,7 @@ struct float4 {
     float x, y, z, w;
 };
 
-enum State { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER };
+enum State { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_MAILBOX };
 
 struct Fiber {
     ucontext_t context;
@@ -39,7 +41,8 @@ static std::vector<Fiber> fibers;
 static std::vector<std::vector<char>> memories;  // shared memory of each block that runs
 static Fiber* current;
 static ucontext_t home;
-static unsigned threads_of_block, first_block;
+static unsigned first_block, together_now, dynamic_bytes;
+static std::map<std::string, unsigned> named;  // where arrays of shared memory with a name lie, behind what has none
 static void (*body)();
 
 struct Place {
@@ -82,7 +85,70 @@ static double __longlong_as_double(long long bits) {
 
 static float __fdividef(float a, float b) { return a / b; }
 
+static unsigned __float_as_uint(float value) {
+    unsigned bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
+}
+
+static int __shfl_sync(unsigned, int value, int) { return value; }  // of a number that a warp has in common
+
 static char* shared_memory(unsigned block) { return memories[block - first_block].data(); }
+
+static char* named_memory(const char* name, unsigned bytes) {
+    if (!named.count(name)) {
+        unsigned end = (dynamic_bytes + 127) / 128 * 128 + 8192 * (unsigned)named.size();
+        named[name] = end;
+    }
+    return shared_memory(current->block) + named[name];
+}
+
+// Addresses: the block of a cluster in the upper bits. Mailboxes: what is still to come, in calls and bytes. Numbers on
+// their way arrive in any order, and when the scheduler likes.
+struct Mailbox {
+    int calls = 1;
+    long bytes = 0;
+    unsigned phase = 0;
+    void look() {
+        if (calls == 0 && bytes == 0) phase ^= 1, calls = 1;
+    }
+};
+struct Flying {
+    unsigned to, box;
+    float value;
+};
+static std::map<unsigned, Mailbox> mailboxes;
+static std::vector<Flying> flying;
+
+static unsigned address(const void* p) {
+    return (current->block - first_block) << 24 | (unsigned)((const char*)p - shared_memory(current->block));
+}
+static unsigned at_peer(unsigned here, unsigned peer) { return (here & 0xffffff) | peer << 24; }
+static unsigned block_rank() { return current->block - first_block; }
+static void cluster_arrive() {}
+static void cluster_wait() {
+    if (together_now > 1) wait_as(AT_CLUSTER);
+}
+static void open_mailbox(unsigned long long* box) { mailboxes[address(box)] = Mailbox(); }
+static void expect(unsigned long long* box, unsigned bytes) {
+    Mailbox& mine = mailboxes[address(box)];
+    mine.calls -= 1, mine.bytes += bytes, mine.look();
+}
+static void await(unsigned long long* box, unsigned parity) {
+    while (mailboxes[address(box)].phase == parity) wait_as(AT_MAILBOX);
+}
+static void put(unsigned to, float value, unsigned box) { flying.push_back({to, box, value}); }
+static bool land_some(std::mt19937& drawn) {
+    std::shuffle(flying.begin(), flying.end(), drawn);
+    const size_t left = flying.size() / 2;
+    const bool any = flying.size() > left;
+    for (; flying.size() > left; flying.pop_back()) {
+        const Flying& one = flying.back();
+        std::memcpy(memories[one.to >> 24].data() + (one.to & 0xffffff), &one.value, 4);
+        mailboxes[one.box].bytes -= 4, mailboxes[one.box].look();
+    }
+    return any;
+}
 
 static void start() {
     body();
@@ -101,11 +167,12 @@ static bool release(State state, size_t together) {
     return any;
 }
 
-// Returns 0, or 1 where threads wait for others that never come.
+// Returns 0, 1 where threads wait for others that never come, 2 where nobody waited for a message.
 static int run_together(unsigned blocks, unsigned threads, unsigned shared, std::mt19937& drawn) {
     fibers.resize(blocks * threads);
-    memories.assign(blocks, std::vector<char>(shared, (char)0xff));  // NaN
-    threads_of_block = threads;
+    memories.assign(blocks, std::vector<char>(shared + (1 << 16), (char)0xff));  // NaN
+    together_now = blocks, dynamic_bytes = shared;
+    named.clear(), mailboxes.clear(), flying.clear();
     std::vector<size_t> order;
     for (size_t i = 0; i < fibers.size(); ++i) {
         Fiber& fiber = fibers[i];
@@ -123,9 +190,12 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
             if (current->state == READY) swapcontext(&home, &current->context);
         }
         const bool gone = std::all_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == DONE; });
-        if (gone) return 0;
+        if (gone) return flying.empty() ? 0 : 2;
         const bool warps = release(AT_WARP, 32), each = release(AT_BLOCK, threads), all = release(AT_CLUSTER, fibers.size());
-        if (!warps && !each && !all) return 1;
+        const bool some = land_some(drawn);
+        for (Fiber& fiber : fibers)
+            if (some && fiber.state == AT_MAILBOX) fiber.state = READY;
+        if (!warps && !each && !all && !some) return 1;
     }
 }
 

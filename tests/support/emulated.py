@@ -26,9 +26,14 @@ _PLAIN = (  # what is written in machine code for a GPU
     (r'asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\(p\[i\]\) : "f"\(v\)\);', "_Float16 h = v; std::memcpy(p + i, &h, 2);"),
     (r'asm\("ex2\.approx\.f32 %0, %1;" : "=f"\(e\) : "f"\((.*)\)\);', r"e = exp2f(\1);"),
     (r'asm volatile\("prefetch\.global\.L2 \[%0\];" ::"l"\(p\)\);', ""),
-    (r'asm volatile\("barrier\.cluster\.arrive\.release\.aligned;\\nbarrier\.cluster\.wait.*?\);', "wait_as(AT_CLUSTER);"),
-    (r"    u32 there;\n    double value;\n    asm volatile.*?return value;\n", "    return *peers(here, peer);\n"),
+    (r'(?s)asm volatile\("barrier\.cluster\.arrive\.release\.aligned;\\nbarrier\.cluster\.wait.*?\);', "wait_as(AT_CLUSTER);"),
+    (r"(?s)    u32 there;\n    double value;\n    asm volatile.*?return value;\n", "    return *peers(here, peer);\n"),
     (r"extern __shared__ __align__\(\d+\) (\w+) memory\[\];", r"\1* memory = (\1*)shared_memory(blockIdx.x);"),
+    (
+        r"__shared__ (?:__align__\(\d+\) )?(\w+) (\w+)((?:\[\w+\])+);",
+        r'auto& \2 = *(\1(*)\3)named_memory("\2", sizeof(\1\3));',
+    ),
+    (r"(?s)__device__ __forceinline__ void put\(.*?\n}\n", ""),
 )
 _HELPERS = """
 static unsigned short to_bfloat16(float value) {
@@ -50,11 +55,11 @@ def is_there() -> bool:
 def text_of(package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], together: int) -> str:
     """Return the source of a kernel for the CPU."""
     text = source(package, names, defined)
-    start, end = text.find("__device__ __forceinline__ u32 address("), text.find("\n#define SPLIT 8")
-    if start >= 0:  # what head.cu has for blocks that send each other messages, which these kernels do not
-        text = text[:start] + text[end:]
+    if names[0] == "head":  # but for how blocks send each other messages, which is in emulated.h
+        head = source(package, names[:1], defined).partition("__device__ __forceinline__ u32 address(")[0]
+        text = head + source(package, names[1:], ())
     for pattern, plain in _PLAIN:
-        text = re.sub(pattern, plain, text, flags=re.DOTALL if "return value" in pattern or "barrier" in pattern else 0)
+        text = re.sub(pattern, plain, text)
     assert "asm" not in text
     head = Path(__file__).with_suffix(".h").read_text(encoding="utf-8")
     return f"{head}{_HELPERS}{text}\nEMULATED({entry}, {together})\n"
@@ -80,7 +85,7 @@ def emulated_kernel(
     package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
 ) -> Callable[..., None]:
     """Return a kernel to be called as :class:`steadyrnn.linalg.nvrtc.Compiled` is, on tensors of the CPU."""
-    together = 8 if "spectral_factors" in names else 1  # blocks of a cluster
+    together = 8 if "spectral_factors" in names else dict(defined)["blocks"]  # of a cluster
     library = built(text_of(package, names, entry, defined, together))
 
     def run(blocks: int, threads: int, shared: int, arguments: Sequence[Tensor | int | float], together: bool = False) -> None:
