@@ -1,4 +1,4 @@
-"""The narrow kernels of the CUDA engine from their own source, on the CPU, against the float64 reference."""
+"""The kernels of the CUDA engine from their own source, on the CPU, against the float64 reference."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Engine, Recurrence
-from steadyrnn.engines.cuda import direct, factored
+from steadyrnn.engines.cuda import direct, factored, launch
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.windows import FusedWindows
@@ -86,6 +86,29 @@ def test_nan_stays_in_its_row() -> None:
         output, _ = LoopEngine().run(run)
     assert output[1:, 2].isnan().all()
     assert not output[:, [0, 1, 3, 4]].isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "processors"),
+    [
+        ("rnn-tanh", Case(steps=4, batch=3, hidden=129), 132),
+        ("rnn-tanh", Case(steps=3, batch=5, hidden=150, lengths=RAGGED, reverse=True), 8),
+        ("gru-after", Case(steps=3, batch=2, hidden=20), 132),
+        ("gru-after", Case(steps=3, batch=20, hidden=33, lengths=RAGGED * 4), 8),
+        ("gru-after", Case(steps=3, batch=5, hidden=129, lengths=RAGGED, reverse=True), 8),
+        ("lstm", Case(steps=3, batch=2, hidden=33), 132),
+        ("lstm", Case(steps=3, batch=20, hidden=20, lengths=RAGGED * 4, reverse=True), 8),
+        ("lstm", Case(steps=4, batch=5, hidden=140, lengths=RAGGED), 8),
+    ],
+    ids=str,
+)
+def test_wider_and_gated_layers(name: str, case: Case, processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (direct, launch):
+        monkeypatch.setattr(module, "processors", lambda device: processors)
+    monkeypatch.setattr(launch, "kernel", emulated_kernel)
+    launch.compiled.cache_clear()
+    compare(LoopEngine(), *(make(CELLS[name], case, torch.float32, seed) for seed in range(3)))
+    launch.compiled.cache_clear()
 
 
 def in_factors(case: Case, rank: int, seed: int) -> Recurrence:

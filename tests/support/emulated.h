@@ -45,15 +45,15 @@ static unsigned first_block, together_now, dynamic_bytes;
 static std::map<std::string, unsigned> named;  // where arrays of shared memory with a name lie, behind what has none
 static void (*body)();
 
-struct Place {
+struct Index {
     unsigned Fiber::*which;
     operator unsigned() const { return current->*which; }
 };
 static struct {
-    Place x{&Fiber::thread};
+    Index x{&Fiber::thread};
 } threadIdx;
 static struct {
-    Place x{&Fiber::block};
+    Index x{&Fiber::block};
 } blockIdx;
 
 static void wait_as(State state) {
@@ -114,7 +114,7 @@ struct Mailbox {
     }
 };
 struct Flying {
-    unsigned to, box;
+    unsigned to, box, from, bytes;  // of a number, which is no memory's, `bytes` is 0
     float value;
 };
 static std::map<unsigned, Mailbox> mailboxes;
@@ -137,15 +137,23 @@ static void expect(unsigned long long* box, unsigned bytes) {
 static void await(unsigned long long* box, unsigned parity) {
     while (mailboxes[address(box)].phase == parity) wait_as(AT_MAILBOX);
 }
-static void put(unsigned to, float value, unsigned box) { flying.push_back({to, box, value}); }
+static void cluster_arrive_lightly() {}
+static void wait_for_all() { __syncthreads(); }
+static void publish() {}
+static char* at(unsigned place) { return memories[place >> 24].data() + (place & 0xffffff); }
+static void put(unsigned to, float value, unsigned box) { flying.push_back({to, box, 0, 0, value}); }
+static void send(unsigned long long* box, void* to, const void* from, unsigned bytes, unsigned peer) {
+    flying.push_back({at_peer(address(to), peer), at_peer(address(box), peer), address(from), bytes, 0.0f});
+}
 static bool land_some(std::mt19937& drawn) {
     std::shuffle(flying.begin(), flying.end(), drawn);
     const size_t left = flying.size() / 2;
     const bool any = flying.size() > left;
     for (; flying.size() > left; flying.pop_back()) {
         const Flying& one = flying.back();
-        std::memcpy(memories[one.to >> 24].data() + (one.to & 0xffffff), &one.value, 4);
-        mailboxes[one.box].bytes -= 4, mailboxes[one.box].look();
+        const unsigned bytes = one.bytes ? one.bytes : 4;
+        std::memmove(at(one.to), one.bytes ? at(one.from) : (const char*)&one.value, bytes);
+        mailboxes[one.box].bytes -= bytes, mailboxes[one.box].look();
     }
     return any;
 }
@@ -183,19 +191,27 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
         makecontext(&fiber.context, start, 0);
         order.push_back(i);
     }
-    while (true) {
+    for (unsigned late = drawn() % blocks;;) {  // a block that waits until the others cannot go on without it
         std::shuffle(order.begin(), order.end(), drawn);
-        for (size_t i : order) {
-            current = &fibers[i];
-            if (current->state == READY) swapcontext(&home, &current->context);
-        }
+        const auto go_on = [&](bool all) {
+            bool any = false;
+            for (size_t i : order) {
+                current = &fibers[i];
+                if (current->state != READY || (!all && current->block - first_block == late)) continue;
+                swapcontext(&home, &current->context);
+                any = true;
+            }
+            return any;
+        };
+        if (!go_on(blocks == 1)) go_on(true), late = drawn() % blocks;
         const bool gone = std::all_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == DONE; });
         if (gone) return flying.empty() ? 0 : 2;
         const bool warps = release(AT_WARP, 32), each = release(AT_BLOCK, threads), all = release(AT_CLUSTER, fibers.size());
         const bool some = land_some(drawn);
         for (Fiber& fiber : fibers)
             if (some && fiber.state == AT_MAILBOX) fiber.state = READY;
-        if (!warps && !each && !all && !some) return 1;
+        const bool ready = std::any_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == READY; });
+        if (!warps && !each && !all && !some && !ready) return 1;
     }
 }
 

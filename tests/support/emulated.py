@@ -30,9 +30,11 @@ _PLAIN = (  # what is written in machine code for a GPU
     (r"(?s)    u32 there;\n    double value;\n    asm volatile.*?return value;\n", "    return *peers(here, peer);\n"),
     (r"extern __shared__ __align__\(\d+\) (\w+) memory\[\];", r"\1* memory = (\1*)shared_memory(blockIdx.x);"),
     (
-        r"__shared__ (?:__align__\(\d+\) )?(\w+) (\w+)((?:\[\w+\])+);",
+        r"__shared__ (?:__align__\(\d+\) )?(\w+) (\w+)((?:\[[^\]]+\])*);",
         r'auto& \2 = *(\1(*)\3)named_memory("\2", sizeof(\1\3));',
     ),
+    (r"(?s)    float4 v;\n    asm volatile\(\"ld\.shared.*?return v;\n", "    return *(const float4*)at(from + beyond);\n"),
+    (r"(?s)    float there;\n    asm volatile\(\"shfl.*?return there;\n", "    return __shfl_xor_sync(0, v, far);\n"),
     (r"(?s)__device__ __forceinline__ void put\(.*?\n}\n", ""),
 )
 _HELPERS = """
