@@ -1,4 +1,12 @@
-"""Every kind of kernel once, small: ``compute-sanitizer --tool memcheck python benchmarks/sanitize.py``."""
+"""Every kind of kernel once, small: ``compute-sanitizer --tool memcheck python benchmarks/sanitize.py``.
+
+``--only far`` runs one group of them, ``--but far`` all but one. ``--poisoned`` fills fresh memory with NaN and looks for it in
+every result, for which no sanitizer is needed: what initcheck says of memory that kernels fill through messages can be held
+against it.
+"""
+
+import argparse
+from collections.abc import Callable
 
 import torch
 
@@ -9,40 +17,92 @@ LENGTHS = [4, 2, 3, 0, 1]
 DENSE = (20, 128, 129, 300, 777)  # in one block and in clusters of several sizes
 GATED = (20, 129, 384)
 FAR = 600  # rows: with as many, 777 units (a gated layer's 505) are in blocks that are no cluster, and 300 in sets
+DTYPES = (torch.float32, torch.bfloat16)
 
 
-def train(layer: torch.nn.Module, batch: int, lengths: list[int] | None = None) -> None:
+def check(*tensors: torch.Tensor | None) -> None:
+    """Refuse NaN: nothing here gives any, unless memory is read that nobody has written."""
+    for tensor in tensors:
+        if tensor is not None and bool(tensor.isnan().any()):
+            raise SystemExit("NaN: memory was read that nobody had written")
+
+
+def train(layer: torch.nn.Module, batch: int, lengths: list[int] | None = None, steps: int = STEPS) -> None:
     """Run a layer forward and backward."""
     weight = layer.get_parameter("weight_ih_l0")
-    x = torch.randn(STEPS, batch, weight.shape[1], device="cuda", dtype=weight.dtype, requires_grad=True)
+    x = torch.randn(steps, batch, weight.shape[1], device="cuda", dtype=weight.dtype, requires_grad=True)
     output = layer(x, lengths=lengths)[0] if lengths else layer(x)[0]
     output.backward(torch.ones_like(output))
+    check(output, x.grad, *(parameter.grad for parameter in layer.parameters()))
 
 
-def main() -> None:
-    """Run them all."""
-    torch.manual_seed(0)
-    for dtype in (torch.float32, torch.bfloat16):
+def dense() -> None:
+    """Elman layers in one block and in clusters."""
+    for dtype in DTYPES:
         for nonlinearity in ("tanh", "abs"):
             for size in DENSE:
                 train(sr.RNN(3, size, nonlinearity=nonlinearity, engine="cuda", device="cuda", dtype=dtype), 5, LENGTHS)
         train(sr.RNN(3, 128, engine="cuda", device="cuda", dtype=dtype), 600)
+
+
+def gated() -> None:
+    """GRU and LSTM."""
+    for dtype in DTYPES:
         for size in GATED:
             for kind in (sr.GRU, sr.LSTM):
                 train(kind(3, size, engine="cuda", device="cuda", dtype=dtype), 5, LENGTHS)
+
+
+def far() -> None:
+    """Rows in several sets, and blocks that are no cluster."""
+    for dtype in DTYPES:
         for size in (300, 777):
             train(sr.RNN(3, size, engine="cuda", device="cuda", dtype=dtype), FAR)
             train(sr.RNN(3, size, engine="cuda", device="cuda", dtype=dtype), FAR, LENGTHS * (FAR // len(LENGTHS)))
         train(sr.LSTM(3, 505, engine="cuda", device="cuda", dtype=dtype), FAR)
+
+
+def factored() -> None:
+    """Weights in factors."""
     for size in (128, 300, 700):
         train(sr.RNN(3, size, transition=sr.Spectral(reflectors=8), engine="cuda", device="cuda"), 5, LENGTHS)
-    layer = torch.nn.RNN(3, 20).cuda()
+
+
+def over_time() -> None:
+    """Gradients of weights on the matrix units."""
+    for width in (3, 8):
+        train(sr.RNN(width, 512, engine="cuda", device="cuda"), 2100)
+
+
+def windows() -> None:
+    """Windows of time, and norms of many inputs."""
+    layer = torch.nn.RNN(64, 20).cuda()
     weight = layer.get_parameter("weight_hh_l0")
     with torch.no_grad():
         weight.mul_(0.5 / torch.linalg.matrix_norm(weight, 2))
-        sr.to_parallel(layer, 1e-4)(torch.randn(4096, 1, 3, device="cuda"))
+        check(sr.to_parallel(layer, 1e-4)(torch.randn(2**16, 1, 64, device="cuda"))[0])
+
+
+GROUPS: dict[str, Callable[[], None]] = {
+    "dense": dense, "gated": gated, "far": far, "factored": factored, "over-time": over_time, "windows": windows,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Run them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=GROUPS, help="run one group")
+    parser.add_argument("--but", choices=GROUPS, help="leave one out")
+    parser.add_argument("--poisoned", action="store_true", help="fill fresh memory with NaN")
+    options = parser.parse_args()
+    if options.poisoned:
+        torch.use_deterministic_algorithms(True, warn_only=True)  # then torch fills what nobody has written yet
+    torch.manual_seed(0)
+    for name, run in GROUPS.items():
+        if options.only in (None, name) and options.but != name:
+            run()
     torch.cuda.synchronize()
-    print("every kind of kernel has run")
+    print("every kind of kernel has run" if options.only == options.but else "those kernels have run")
 
 
 if __name__ == "__main__":

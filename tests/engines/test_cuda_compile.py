@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import steadyrnn.engines.cuda as package
-from steadyrnn.engines.cuda import direct, factored, launch, windows
+from steadyrnn.engines.cuda import direct, factored, launch, over_time, windows
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
@@ -87,15 +87,17 @@ KERNELS: dict[str, Callable[[], Wanted]] = {
     "factored": lambda: in_factors(700, 32, factored.Variant(0, 0, False, True)),
     "adjoint-of-factored": lambda: in_factors(512, 64, factored.Variant(2, 4, True, False)),
     "windows": lambda: of_windows(100, 1),
+    "norms": lambda: Wanted(package.__name__, ("norms",), "run_norms", (("threads", 256), ("vec", 4)), 0, DEVICE),
+    "planes": lambda: over_time.compiled.__wrapped__(4, DEVICE),
+    "planes-of-any-columns": lambda: over_time.compiled.__wrapped__(1, DEVICE),
 }
 
 
 @pytest.fixture
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give back what is wanted instead of a kernel."""
-    monkeypatch.setattr(launch, "kernel", Wanted)
-    monkeypatch.setattr(factored, "kernel", Wanted)
-    monkeypatch.setattr(direct, "kernel", Wanted)
+    for module in (launch, factored, direct, over_time):
+        monkeypatch.setattr(module, "kernel", Wanted)
 
 
 class Fake:
@@ -144,10 +146,8 @@ def test_the_package_ships_the_files_of_every_kernel(name: str) -> None:
         assert files(package).joinpath("source", f"{part}.cu").is_file()
 
 
-def test_no_file_is_shipped_that_no_kernel_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "kernel", Wanted)
-    monkeypatch.setattr(factored, "kernel", Wanted)
-    monkeypatch.setattr(direct, "kernel", Wanted)
+@pytest.mark.usefixtures("_no_compiler")
+def test_no_file_is_shipped_that_no_kernel_uses() -> None:
     used = {f"{part}.cu" for wanted in KERNELS.values() for part in wanted().names}
     assert {file.name for file in files(package).joinpath("source").iterdir()} == used
 

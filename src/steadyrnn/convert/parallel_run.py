@@ -98,17 +98,19 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
     parallel = WindowRun(
         run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, fused
     )
-    while parallel.truncation > asked.tol:
+    # Before it is known whether these windows are good enough: that is still on its way, and mostly they are.
+    state, rounding = parallel.final(parallel.output()), rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
+    while (truncation := parallel.truncation) > asked.tol:
         parallel.sweep()
     evidence = evidence_of(parallel, certificate, sizes, bounds, asked)
     while kinked and asked.gradient_tol is not None and evidence.worst() > asked.gradient_tol:
         parallel.sweep()
-        evidence = evidence_of(parallel, certificate, sizes, bounds, asked)
-    output = parallel.output()
-    rounding = rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
+        evidence, truncation = evidence_of(parallel, certificate, sizes, bounds, asked), parallel.truncation
+    if parallel.sweeps:
+        state, rounding = parallel.final(parallel.output()), rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
     engine = "" if parallel.choice is None else parallel.choice.engine
-    record = record_of(certificate, windows, parallel.sweeps, parallel.truncation, rounding, engine)
-    return Done(output, parallel.final(output), record, evidence)
+    record = record_of(certificate, windows, parallel.sweeps, truncation, rounding, engine)
+    return Done(parallel.output(), state, record, evidence)
 
 
 def record_of(

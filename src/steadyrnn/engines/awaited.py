@@ -1,13 +1,39 @@
 """Numbers that are on their way from the device while it goes on."""
 
 import math
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from steadyrnn.bounds.norms import above
 
-__all__ = ["Awaited", "LargestNorms", "largest_norm"]
+from .cuda.norms import largest_square, takes
+
+__all__ = ["Awaited", "LargestNorms", "Later", "largest_norm"]
+
+T = TypeVar("T")
+
+
+class Later(Generic[T]):
+    """What is computed when it is first asked for, and only then.
+
+    Example:
+        >>> Later(lambda: 2).value()
+        2
+    """
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self.compute: Callable[[], T] | None = compute
+        self.found: list[T] = []
+
+    def value(self) -> T:
+        """Return it."""
+        if self.compute is not None:
+            self.found.append(self.compute())
+            self.compute = None  # and what it holds on to
+        return self.found[0]
 
 
 class Awaited:
@@ -53,12 +79,17 @@ class LargestNorms:
 
     @torch.no_grad()
     def __init__(self, *tensors: Tensor) -> None:
-        norms = [torch.linalg.vector_norm(t, dim=-1).max() if t.numel() else t.new_zeros(()) for t in tensors]
+        norms = [_largest(t) if t.numel() else t.new_zeros(()) for t in tensors]
         self.tensors, self.norms = tensors, Awaited(torch.stack(norms))
 
     def value(self) -> list[float]:
         """Return the numbers, once they are there."""
         return [_safe(t, largest) for t, largest in zip(self.tensors, self.norms.value().tolist(), strict=True)]
+
+
+def _largest(vectors: Tensor) -> Tensor:
+    """Return the largest 2-norm of ``vectors``, shape (..., N), as computed."""
+    return largest_square(vectors).sqrt() if takes(vectors) else torch.linalg.vector_norm(vectors, dim=-1).max()
 
 
 def _safe(vectors: Tensor, largest: float) -> float:

@@ -17,7 +17,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.checks import check_finite
 from steadyrnn.errors import ArgumentError
 
-from .awaited import Awaited, largest_norm
+from .awaited import Awaited, Later, largest_norm
 from .base import Recurrence
 from .cuda.windows import FusedWindows, refusal
 from .ops import is_kept
@@ -69,7 +69,12 @@ class Pass(NamedTuple):
     start: State  # each (J * B, H)
     output: Tensor  # (C, J * B, H); from one kernel all of the sequence, (T, B, H)
     end: State  # each (J * B, H)
-    errors: Tensor  # (J, B), on the CPU: bound on the error of each start state, in the norm of the contraction
+    later: Later[Tensor]  # errors, from numbers that are on their way
+
+    @property
+    def errors(self) -> Tensor:
+        """Bound on the error of each start state, in the norm of the contraction: (J, B), on the CPU."""
+        return self.later.value()
 
 
 class WindowRun:
@@ -203,7 +208,7 @@ class WindowRun:
             self.meanwhile = self.meanwhile()
         if self.measure:
             self.largest = max(self.largest, largest_norm(output) if self.fused is None else self.fused.largest())
-        return Pass(start, output, end, self._errors(measured.value(), before))
+        return Pass(start, output, end, Later(lambda: self._errors(measured.value(), before)))
 
     def _main_run(self, start: State) -> tuple[Tensor, State]:
         """Run every window behind its warm-up."""

@@ -17,7 +17,7 @@ from ..call import Call
 from ..cpu.products import History, flat
 from ..weights import stacked
 from .direct import Variant
-from .families import ElmanLoop
+from .families import ElmanLoop, Products
 from .kinds import KINDS, NUMBERS, PACKAGE
 from .launch import Rows, processors
 from .plan import SHARED, clusters_at_once
@@ -188,6 +188,7 @@ class FactoredLoop(ElmanLoop):
         begin = torch.zeros_like(end) if begin is None else begin
         launch(self.factors, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 
-    def weight_gradients(self, history: History) -> list[Tensor]:
-        """Return the gradients of the diagonal and of both factors."""
-        return factor_gradients(self.factors, history)
+    def products(self, adjoint: Tensor, states: Tensor, needs_input: bool) -> Products:
+        """Return gradients of the diagonal and of both factors, beside the others."""
+        factors = factor_gradients(self.factors, self.history(adjoint, states, self.starts[0]))
+        return *self.outside(adjoint, needs_input), factors

@@ -13,12 +13,17 @@ from steadyrnn.cells.rnn import RNNStep
 
 from ..call import Call, Forward, Gradients
 from ..cpu.base import Family, folded_bias
-from ..cpu.products import Dense, History, flat
+from ..cpu.products import Dense, flat
 from .direct import elman, takes_bias
 from .kinds import KINDS
 from .launch import Rows, gather, scatter
+from .over_time import pays, product_over_time
 
-__all__ = ["ElmanLoop", "family_of"]
+__all__ = ["ElmanLoop", "Products", "family_of"]
+
+
+Products = tuple[Tensor | None, Tensor, Tensor | None, list[Tensor]]
+"""Gradients of input, input weight, input bias, and of every tensor of the recurrent weight."""
 
 
 class GPUFamily(Family):
@@ -50,6 +55,32 @@ class GPUFamily(Family):
         """Return the gradients of the final states."""
         return [torch.zeros_like(s) if g is None else g.contiguous() for g, s in zip(grads, self.starts, strict=True)]
 
+    def dense_products(self, adjoint: Tensor, states: Tensor, needs_input: bool, inner: Tensor | None = None) -> Products:
+        """Return the products over all time with a dense weight.
+
+        Args:
+            adjoint: Of the gates' input parts, (T, B, G * H).
+            states: (T, B, H).
+            needs_input: Whether the gradient of the input is wanted.
+            inner: Of a GRU, adjoints of the candidate's product with the state, (T, B, H).
+        """
+        parts = [adjoint] if inner is None else [adjoint[..., : 2 * self.hidden], inner]
+        histories = [self.history(part, states, self.starts[0]) for part in parts]
+        if not pays(adjoint, states):
+            weights = [Dense(self.weight).gradient(history)[0] for history in histories]
+            return *self.outside(adjoint, needs_input), [weights[0] if inner is None else torch.cat(weights)]
+        late, early, x = [flat(history.late) for history in histories], flat(histories[0].early), self.call.input
+        edge, others = (-1, slice(-1)) if self.call.reverse else (0, slice(1, None))  # of time: what has no state before it
+        rows, grad_b = flat(adjoint), None if self.call.bias_ih is None else flat(adjoint).sum(0)
+        grad_x = (rows @ self.call.weight_ih).view(x.shape) if needs_input else None
+        if inner is None:
+            both = product_over_time(late, [early, flat(x[others])])
+            grad_w = torch.addmm(both[:, self.hidden :], adjoint[edge].t(), x[edge])
+        else:
+            both, grad_w = product_over_time(late, [early]), rows.t() @ flat(x)
+        first = torch.cat([history.first for history in histories], dim=1)
+        return grad_x, grad_w, grad_b, [torch.addmm(both[:, : self.hidden], first.t(), self.starts[0])]
+
     @abstractmethod
     def stash_size(self) -> int:
         """Return how many numbers a stash holds."""
@@ -80,8 +111,8 @@ class ElmanLoop(GPUFamily):
         return None
 
     @abstractmethod
-    def weight_gradients(self, history: History) -> list[Tensor]:
-        """Return the gradient of every tensor of the weight."""
+    def products(self, adjoint: Tensor, states: Tensor, needs_input: bool) -> Products:
+        """Return what follows from adjoints of pre-activations, (T, B, H), and all states."""
 
     def stash_size(self) -> int:
         """Return how many pre-activations are kept."""
@@ -108,9 +139,8 @@ class ElmanLoop(GPUFamily):
             saved if grad is None else grad, adjoint, self.given(grad_state[0]), d_h, extra=saved, keep=False, back=True,
             given=grad is not None,
         )  # fmt: skip
-        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
+        grad_x, grad_w, grad_b, grad_hh = self.products(adjoint, done.output, needs_input)
         grad_b_hh = None if self.call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
-        grad_hh = self.weight_gradients(self.history(adjoint, done.output, self.starts[0]))
         return Gradients(grad_x, [d_h], grad_w, grad_hh, grad_b, grad_b_hh, None)
 
 
@@ -127,9 +157,9 @@ class RNNLoop(ElmanLoop):
         """Run ``source/direct.cu`` or ``source/gather.cu``."""
         elman(self.weight, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 
-    def weight_gradients(self, history: History) -> list[Tensor]:
-        """Return the gradient of the matrix."""
-        return Dense(self.weight).gradient(history)
+    def products(self, adjoint: Tensor, states: Tensor, needs_input: bool) -> Products:
+        """Return the products with a dense weight."""
+        return self.dense_products(adjoint, states, needs_input)
 
 
 class GatedLoop(GPUFamily):
@@ -185,13 +215,9 @@ class GatedLoop(GPUFamily):
             self.weight, gates, extra, done.output, self.starts[-1], self.given(grad_output), self.incoming(grad_state),
             adjoint, inner, ends, self.rows, cell=self.cell,
         )  # fmt: skip
-        grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
-        parts = [adjoint] if inner is None else [adjoint[..., : 2 * self.hidden], inner]
-        weights = [Dense(self.weight).gradient(self.history(part, done.output, self.starts[0]))[0] for part in parts]
+        grad_x, grad_w, grad_b, grad_hh = self.dense_products(adjoint, done.output, needs_input, inner)
         grad_b_hh = None if self.call.bias_hh is None else self.inner_bias(grad_b, adjoint, inner)
-        return Gradients(
-            grad_x, ends, grad_w, [torch.cat(weights) if inner is not None else weights[0]], grad_b, grad_b_hh, None
-        )
+        return Gradients(grad_x, ends, grad_w, grad_hh, grad_b, grad_b_hh, None)
 
     def inner_bias(self, outer: Tensor | None, adjoint: Tensor, inner: Tensor | None) -> Tensor:
         """Return the gradient of the recurrent bias: that of the input's but for the candidate's of a GRU."""

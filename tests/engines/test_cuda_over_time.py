@@ -1,0 +1,146 @@
+"""Sums of products over time on the matrix units: numbers in three parts anywhere, the whole on a GPU."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.cuda import over_time
+from steadyrnn.engines.cuda.engine import CUDAEngine
+from steadyrnn.engines.cuda.over_time import pays, product_over_time, write_planes
+from tests.support.emulated import emulated_kernel, is_there
+from tests.support.gpu import compare, on_gpu
+from tests.support.memory import poisoned_memory
+from tests.support.recurrences import Case, make
+
+emulated = pytest.mark.skipif(not is_there(), reason="g++ is not installed, or this is not Linux")
+SHAPES = [  # rows, columns of each matrix on the left, and on the right
+    (1, [8], [8]),
+    (5, [3], [2, 1]),
+    (2048, [8], [8]),
+    (2050, [8, 16], [24, 4]),
+    (5000, [7, 5], [9, 1]),
+]
+
+
+@pytest.fixture
+def _emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(over_time, "kernel", emulated_kernel)
+    monkeypatch.setattr(over_time, "OnDevice", lambda device: torch.no_grad())
+    # what torch has on a GPU only
+    monkeypatch.setattr(over_time, "products", lambda a, b: torch.bmm(a.float().mT, b.float()))
+    monkeypatch.setattr(over_time, "added", lambda total, a, b: total + a.float().mT @ b.float())
+    over_time.compiled.cache_clear()
+    with poisoned_memory():
+        yield
+    over_time.compiled.cache_clear()
+
+
+def drawn(rows: int, sizes: list[int], seed: int, device: str = "cpu") -> list[Tensor]:
+    torch.manual_seed(seed)
+    return [torch.randn(rows, size, device=device) + 0.1 for size in sizes]
+
+
+def error(found: Tensor, left: list[Tensor], right: list[Tensor]) -> float:
+    """Return the largest error, as a part of the sum of absolute products."""
+    a, b = (torch.cat(side, dim=1).double() for side in (left, right))
+    return float(((found.double() - a.mT @ b).abs() / (a.abs().mT @ b.abs())).max())
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize("columns", [1, 5, 8])
+def test_three_parts_are_a_number_but_for_its_last_bit(columns: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(40, columns) * 10.0 ** torch.randint(-20, 21, (40, columns))
+    to = torch.empty(43, 24, dtype=torch.bfloat16)
+    write_planes([x], to, 8)
+    parts = to.view(43, 3, 8)[:, :, :columns].double()
+    assert (parts.sum(1)[:40] - x).abs().le(2.0**-24 * x.abs()).all()
+    assert parts[:40, 1].abs().le(2.0**-8 * x.abs()).all()
+    assert parts[:40, 2].abs().le(2.0**-16 * x.abs()).all()
+    assert (parts[40:] == 0).all()
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+def test_parts_of_numbers_at_the_ends_of_the_range() -> None:
+    largest = torch.finfo(torch.float32).max
+    x = torch.tensor([[largest, -largest, 0.0, -0.0, 1.0, 2.0**-126, torch.inf, torch.nan]])
+    to = torch.empty(1, 24, dtype=torch.bfloat16)
+    write_planes([x], to, 8)
+    total = to.view(3, 8).double().sum(0)
+    assert torch.equal(total[:6], x[0, :6].double())
+    assert not total[6:].isfinite().any()
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize(("rows", "heights", "widths"), SHAPES, ids=str)
+def test_sums_are_as_accurate_as_torchs(rows: int, heights: list[int], widths: list[int]) -> None:
+    left, right = drawn(rows, heights, 0), drawn(rows, widths, 1)
+    found = product_over_time(left, right)
+    assert found.shape == (sum(heights), sum(widths))
+    assert error(found, left, right) <= max(2 * error(torch.cat(left, 1).mT @ torch.cat(right, 1), left, right), 2.0**-22)
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+def test_rows_that_do_not_fit_the_memory_at_once_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_time, "_MEMORY", 6 * 24 * 2048 * 2)  # two parts
+    left, right = drawn(9000, [16], 0), drawn(9000, [8], 1)
+    assert error(product_over_time(left, right), left, right) <= 2.0**-22
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+def test_columns_of_a_wider_matrix_and_columns_that_lie_apart() -> None:
+    wide, turned = drawn(100, [24], 0)[0], drawn(8, [100], 1)[0].mT
+    left, right = [wide[:, :8], wide[:, 10:19]], [turned]
+    assert error(product_over_time(left, right), left, right) <= 2.0**-22
+
+
+def test_it_is_for_the_gpu() -> None:
+    assert not pays(torch.ones(100, 128, 1024), torch.ones(100, 128, 512))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("steps", "batch", "size", "gates", "expected"),
+    [(64, 128, 512, 1, True), (64, 128, 256, 4, True), (64, 128, 256, 3, False), (63, 128, 512, 1, False)],
+)
+def test_it_is_for_many_rows_of_wide_layers(steps: int, batch: int, size: int, gates: int, expected: bool) -> None:
+    adjoint, states = (torch.empty(steps, batch, wide, device="cuda") for wide in (gates * size, size))
+    assert pays(adjoint, states) == expected
+    assert not pays(adjoint.bfloat16(), states.bfloat16())
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        assert not pays(adjoint, states)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("rows", "heights", "widths"), [*SHAPES, (100352, [512], [512, 64]), (30000, [777], [777, 3])], ids=str
+)
+def test_sums_are_as_accurate_as_torchs_on_a_gpu(rows: int, heights: list[int], widths: list[int]) -> None:
+    left, right = drawn(rows, heights, 0, "cuda"), drawn(rows, widths, 1, "cuda")
+    with poisoned_memory():
+        found = product_over_time(left, right)
+        assert torch.equal(found, product_over_time(left, right))
+    plain = torch.cat(left, 1).mT @ torch.cat(right, 1)
+    assert error(found, left, right) <= 2 * max(error(plain, left, right), 2.0**-23)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize(("name", "hidden"), [("rnn-tanh", 515), ("gru-after", 300), ("lstm", 257)])
+def test_gradients_of_many_steps(name: str, hidden: int, ragged: bool, reverse: bool) -> None:
+    lengths = tuple(range(1, 71)) * 2 if ragged else None
+    case = Case(steps=70, batch=140, hidden=hidden, lengths=lengths, reverse=reverse)
+    with poisoned_memory():
+        compare(CUDAEngine(), on_gpu(make(CELLS[name], case, torch.float32)))
