@@ -149,7 +149,7 @@ def test_windows_of_time(size: int, batch: int, measure: bool, monkeypatch: pyte
     monkeypatch.setattr(fused, "OnDevice", lambda device: torch.no_grad())
     run, windows = make(CELLS["rnn-tanh"], Case(steps=11, batch=batch, hidden=size), torch.float32), Windows(2, 3, 4)
     cold = torch.cat([run.state[0].detach(), torch.zeros(3 * batch, size)])
-    found = FusedWindows(run, windows, measure)
+    found = FusedWindows(run, fused.input_part(run), windows, measure)
     led, end = found.begin(cold)
     exact, plain = truth(run, windows), truth(run, windows, torch.float32)
 

@@ -19,9 +19,9 @@ emulated = pytest.mark.skipif(not is_there(), reason="g++ is not installed, or t
 SHAPES = [  # rows, columns of each matrix on the left, and on the right
     (1, [8], [8]),
     (5, [3], [2, 1]),
-    (2048, [8], [8]),
-    (2050, [8, 16], [24, 4]),
-    (5000, [7, 5], [9, 1]),
+    (1024, [8], [8]),
+    (1030, [8, 16], [24, 4]),
+    (3000, [7, 5], [9, 1]),
 ]
 
 
@@ -89,8 +89,8 @@ def test_sums_are_as_accurate_as_torchs(rows: int, heights: list[int], widths: l
 @emulated
 @pytest.mark.usefixtures("_emulated")
 def test_rows_that_do_not_fit_the_memory_at_once_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_time, "_MEMORY", 6 * 24 * 2048 * 2)  # two parts
-    left, right = drawn(9000, [16], 0), drawn(9000, [8], 1)
+    monkeypatch.setattr(over_time, "_MEMORY", 6 * 24 * 1024 * 2)  # two parts
+    left, right = drawn(4500, [16], 0), drawn(4500, [8], 1)
     assert error(product_over_time(left, right), left, right) <= 2.0**-22
 
 

@@ -18,7 +18,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.awaited import LargestNorms, largest_norm
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cuda.windows import fused_costs
+from steadyrnn.engines.cuda.windows import fused_costs, input_part
 from steadyrnn.engines.ops import is_kept
 from steadyrnn.engines.parallel import WindowRun, fuses
 from steadyrnn.engines.rounding import Sizes, local_rounding
@@ -85,8 +85,10 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         sizes: Of the layer's weights.
         asked: Tolerances.
     """
+    gates = input_part(run) if run.input.numel() and fuses(run, requested) else None  # the device is not to wait for plans
     bounds = bounds_of(run, certificate, asked.cold)
-    windows, fused = windows_for(run, certificate, bounds, asked, requested)
+    windows, fused = windows_for(run, certificate, bounds, asked, gates is not None)
+    gates = gates if fused else None
     if windows.number == 1:
         choice = select(requested, run)
         output, state = ENGINES[choice.engine].run(run)
@@ -96,7 +98,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         )
     kinked = asked.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
     parallel = WindowRun(
-        run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, fused
+        run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, gates
     )
     # Before it is known whether these windows are good enough: that is still on its way, and mostly they are.
     state, rounding = parallel.final(parallel.output()), rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
@@ -160,9 +162,9 @@ def flattens(certificate: LayerCertificate) -> bool:
 
 
 def windows_for(
-    run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked, requested: str
+    run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked, fuses: bool
 ) -> tuple[Windows, bool]:
-    """Return the windows to run in, and whether one kernel is to run them all: the cheaper way, by a model of both."""
+    """Return the windows to run in, and whether one kernel, where it can, is to run them all: the cheaper way, by a model."""
     best, x = certificate.best, run.input
     steps, rows, width = x.shape
     size, gates = run.state[0].shape[-1], len(run.cell.gates)
@@ -175,7 +177,7 @@ def windows_for(
     gamble = asked.gradient_tol is None and asked.tol > _NOISE * torch.finfo(x.dtype).eps / 2 * bounds.states
     likely = likely_warmup(asked.decay, asked.tol * best.norm.lower / (8 * max(bounds.radius, asked.tol)))
     plan = choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes_of(x))
-    if rows == 0 or not fuses(run, requested):
+    if not fuses:
         return plan.windows, False
     lanes, cost, setup = fused_costs(x.device, size)
     other = choose_fused(steps, rows, warmup, lanes, cost, asked.chunk, gamble, setup, likely)

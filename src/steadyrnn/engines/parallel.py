@@ -97,7 +97,8 @@ class WindowRun:
         remember: Whether to keep passes before the last.
         measure: Whether to note the largest output of all passes.
         meanwhile: What to start on the device before results are waited for.
-        fused: Whether one kernel runs all windows, which :func:`fuses` must allow.
+        gates: Where one kernel is to run all windows, which :func:`fuses` must allow: the recurrence's
+            :func:`~steadyrnn.engines.cuda.windows.input_part`.
 
     Example:
         >>> from steadyrnn.bounds.norms import TwoNorm
@@ -122,7 +123,7 @@ class WindowRun:
         remember: bool = False,
         measure: bool = True,
         meanwhile: Callable[[], None] | None = None,
-        fused: bool = False,
+        gates: Tensor | None = None,
     ) -> None:
         check_windows(recurrence, windows)
         self.recurrence, self.requested, self.windows = recurrence, requested, windows
@@ -132,8 +133,8 @@ class WindowRun:
         self.sweeps = 0
         self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
         self.earlier: list[Pass] = []
-        self.fused = FusedWindows(recurrence, windows, measure) if fused else None
-        if fused:
+        self.fused = None if gates is None else FusedWindows(recurrence, gates, windows, measure)
+        if self.fused is not None:
             self.choice = Choice("cuda", "one kernel runs all windows in place")
         self.warm, start, first = self._begin()
         self.largest = largest_norm(self.warm) if measure and self.fused is None else 0.0 if measure else math.inf
@@ -193,7 +194,8 @@ class WindowRun:
             return *self._warm_up(), None
         data = x.unfold(0, k + chunk, chunk).permute(3, 0, 1, 2).reshape(k + chunk, number * self.rows, x.shape[2])
         output, end = self._run(data, self._cold(), self._remaining(0, k + chunk))
-        return output[:k], (output[k - 1],), (output[k:], end)
+        warm, main = output.split([k, chunk])  # whose gradients are joined in one go; those of two slices would be added
+        return warm, (warm[-1],), (main, end)
 
     def _cold(self) -> State:
         """Return the states windows start from: the true one, and zero."""
@@ -238,19 +240,18 @@ class WindowRun:
 
     @torch.no_grad()
     def _mismatch(self, start: State, end: State) -> Tensor:
-        """Return how far each window but the last ends from where the next one started, (J - 1, B), in the norm."""
+        """Return how far from the end of the one before it each window started, (J, B), in the norm; 0 for the first."""
         norm = self.contraction.norm
         began, ended = (_vector(s)[part] for s, part in ((start, slice(self.rows, None)), (end, slice(-self.rows))))
         # a matrix product in the norm is exact up to its terms' size, not the sum's
         slack = 1 + 64 * norm.size**1.5 * norm.condition * ROUND_OFF
         gap: Tensor = norm(ended - began).view(self.windows.number - 1, self.rows) * slack
-        return gap
+        return pad(gap, (0, 0, 1, 0))
 
     def _errors(self, measured: Tensor, before: Tensor | None) -> Tensor:
         """Return bounds on the errors of the start states, (J, B)."""
         rate, chunk = self.contraction.rate, self.windows.chunk
-        mismatch = pad(measured if self._running is None else torch.where(self._running, measured, 0.0), (0, 0, 1, 0))
-        check_finite("input", mismatch)
+        mismatch = check_finite("input", measured if self._running is None else torch.where(self._running, measured, 0.0))
         if before is not None:
             return swept_errors(rate, chunk, mismatch, before)
         ahead = torch.full_like(mismatch, truncation_error(rate, self.radius, self.windows.warmup))
@@ -259,18 +260,18 @@ class WindowRun:
 
     @cached_property
     def _running(self) -> Tensor | None:
-        """Say which rows still run where windows 1 to J - 1 start to matter, (J - 1, B); None where all do."""
+        """Say which rows still run where windows start to matter, (J, B), all in the first; None where all do."""
         if self.lengths is None:
             return None
         k, chunk, number = self.windows
-        return (k + chunk * torch.arange(1, number)).unsqueeze(1) < self.lengths
+        return pad((k + chunk * torch.arange(1, number)).unsqueeze(1) < self.lengths, (0, 0, 1, 0), value=True)
 
     @property
     def errors(self) -> Tensor:
         """Bound on the norm of the error of every start state that matters, (J, B), zero where a row has ended."""
         if self._running is None:
             return self.latest.errors
-        return torch.where(pad(self._running, (0, 0, 1, 0), value=True), self.latest.errors, 0.0)
+        return torch.where(self._running, self.latest.errors, 0.0)
 
     @property
     def truncation(self) -> float:

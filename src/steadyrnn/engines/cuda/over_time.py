@@ -6,7 +6,7 @@ A float32 number is the sum of three of bfloat16, :math:`x = x_1 + x_2 + x_3` wi
 .. math:: xy \approx x_1 y_1 + (x_1 y_2 + x_2 y_1) + (x_1 y_3 + x_2 y_2 + x_3 y_1)
 
 The matrix units are fifteen times as fast with them as the others are with float32. But where they add they cut off: after
-K rows a sum is off by some :math:`2^{-28} K` of itself on an H200. So the first term is summed by parts of 2048 rows: then
+K rows a sum is off by some :math:`2^{-28} K` of itself on an H200. So the first term is summed by parts of 1024 rows: then
 it errs as torch's product does. The other terms are too small for it to matter.
 """
 
@@ -22,7 +22,7 @@ from .kinds import PACKAGE
 
 __all__ = ["pays", "product_over_time"]
 
-_ROWS = 2048  # of a part
+_ROWS = 1024  # of a part
 _MEMORY = 2**28  # bytes that hold numbers in bfloat16 at a time
 _EIGHT = 8  # columns by which the matrix units read
 _THREADS = 256
@@ -40,7 +40,7 @@ def pays(adjoint: Tensor, states: Tensor) -> bool:
     if not adjoint.is_cuda or adjoint.dtype != torch.float32 or matmul.fp32_precision == "tf32":
         return False
     steps, batch, size = states.shape
-    return steps * batch >= 4 * _ROWS and size >= 256 and adjoint.shape[2] * size >= 2**18
+    return steps * batch >= 8 * _ROWS and size >= 256 and adjoint.shape[2] * size >= 2**18
 
 
 def product_over_time(left: list[Tensor], right: list[Tensor]) -> Tensor:

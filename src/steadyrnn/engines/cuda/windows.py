@@ -17,7 +17,7 @@ from ..windows import Windows
 from .direct import AT_ONCE, MOST_ROWS, THREADS, WIDEST, DirectLayout, layout_with
 from .kinds import KINDS, NUMBERS, PACKAGE
 
-__all__ = ["FusedWindows", "fused_costs", "refusal"]
+__all__ = ["FusedWindows", "fused_costs", "input_part", "refusal"]
 
 
 class Shape(NamedTuple):
@@ -71,24 +71,37 @@ def fused_costs(device: torch.device, size: int) -> tuple[int, float, int]:
     return lanes, 5.0 * -(-size // 32) / 4, 1600
 
 
+@torch.no_grad()
+def input_part(recurrence: Recurrence) -> Tensor:
+    """Return what inputs and biases add to every pre-activation, (T, B, H): one product, which needs no windows yet.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero = torch.zeros(1, 1)
+        >>> input_part(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero + 2, zero)).flatten()
+        tensor([2., 2., 2.])
+    """
+    x = recurrence.input
+    biases = [b for b in (recurrence.bias_ih, recurrence.bias_hh) if b is not None]
+    bias = biases[0] + biases[1] if len(biases) == 2 else biases[0] if biases else x.new_zeros(())
+    return torch.addmm(bias, x.reshape(-1, x.shape[2]), recurrence.weight_ih.T).view(*x.shape[:2], -1)
+
+
 class FusedWindows:
     """The windows of a recurrence, run in place: outputs go where they belong in the sequence.
 
     Args:
         recurrence: One that :func:`refusal` accepts; no gradient flows through it.
+        gates: Its :func:`input_part`.
         windows: Where they lie.
         measure: Whether to note the largest state, that of warm-ups included.
     """
 
     @torch.no_grad()
-    def __init__(self, recurrence: Recurrence, windows: Windows, measure: bool) -> None:
-        self.windows, self.measure = windows, measure
-        x, cell = recurrence.input, recurrence.cell
-        self.weight = stacked(recurrence.weight_hh, x.dtype).contiguous()  # (H, H)
-        biases = [b for b in (recurrence.bias_ih, recurrence.bias_hh) if b is not None]
-        bias = biases[0] + biases[1] if len(biases) == 2 else biases[0] if biases else x.new_zeros(())
-        gates = torch.addmm(bias, x.reshape(-1, x.shape[2]), recurrence.weight_ih.T)
-        self.gates = gates.view(*x.shape[:2], -1)  # (T, B, H)
+    def __init__(self, recurrence: Recurrence, gates: Tensor, windows: Windows, measure: bool) -> None:
+        self.gates, self.windows, self.measure = gates, windows, measure
+        cell = recurrence.cell
+        self.weight = stacked(recurrence.weight_hh, gates.dtype).contiguous()  # (H, H)
         self.output = torch.empty_like(self.gates)
         self.squares: list[Tensor] = []  # largest sum of squares of every row's states, of each run
         activation = cell.activation if isinstance(cell, RNNStep) else Identity()
