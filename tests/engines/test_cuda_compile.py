@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import steadyrnn.engines.cuda as package
-from steadyrnn.engines.cuda import direct, factored, launch, over_time, windows
+from steadyrnn.engines.cuda import direct, factored, launch, planes, windows
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
@@ -88,15 +88,16 @@ KERNELS: dict[str, Callable[[], Wanted]] = {
     "adjoint-of-factored": lambda: in_factors(512, 64, factored.Variant(2, 4, True, False)),
     "windows": lambda: of_windows(100, 1),
     "norms": lambda: Wanted(package.__name__, ("norms",), "run_norms", (("threads", 256), ("vec", 4)), 0, DEVICE),
-    "planes": lambda: over_time.compiled.__wrapped__(4, DEVICE),
-    "planes-of-any-columns": lambda: over_time.compiled.__wrapped__(1, DEVICE),
+    "planes": lambda: planes.compiled.__wrapped__(8, DEVICE),
+    "planes-of-fours": lambda: planes.compiled.__wrapped__(4, DEVICE),
+    "planes-of-any-columns": lambda: planes.compiled.__wrapped__(1, DEVICE),
 }
 
 
 @pytest.fixture
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give back what is wanted instead of a kernel."""
-    for module in (launch, factored, direct, over_time):
+    for module in (launch, factored, direct, planes):
         monkeypatch.setattr(module, "kernel", Wanted)
 
 

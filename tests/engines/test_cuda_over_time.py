@@ -1,4 +1,4 @@
-"""Sums of products over time on the matrix units: numbers in three parts anywhere, the whole on a GPU."""
+"""Products outside of time on the matrix units: numbers in three parts anywhere, the whole on a GPU."""
 
 from collections.abc import Iterator
 
@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.cuda import over_time
+from steadyrnn.engines.cuda import every_time, over_time, planes
 from steadyrnn.engines.cuda.engine import CUDAEngine
-from steadyrnn.engines.cuda.over_time import pays, product_over_time, write_planes
+from steadyrnn.engines.cuda.every_time import product_every_time
+from steadyrnn.engines.cuda.over_time import pays, product_over_time
+from steadyrnn.engines.cuda.planes import write_planes
 from tests.support.emulated import emulated_kernel, is_there
 from tests.support.gpu import compare, on_gpu
 from tests.support.memory import poisoned_memory
@@ -27,15 +29,16 @@ SHAPES = [  # rows, columns of each matrix on the left, and on the right
 
 @pytest.fixture
 def _emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(over_time, "kernel", emulated_kernel)
-    monkeypatch.setattr(over_time, "OnDevice", lambda device: torch.no_grad())
+    monkeypatch.setattr(planes, "kernel", emulated_kernel)
+    monkeypatch.setattr(planes, "OnDevice", lambda device: torch.no_grad())
     # what torch has on a GPU only
     monkeypatch.setattr(over_time, "products", lambda a, b: torch.bmm(a.float().mT, b.float()))
-    monkeypatch.setattr(over_time, "added", lambda total, a, b: total + a.float().mT @ b.float())
-    over_time.compiled.cache_clear()
+    monkeypatch.setattr(over_time, "add", lambda total, a, b: total.add_(a.float().mT @ b.float()))
+    monkeypatch.setattr(every_time, "multiplied", lambda a, b, out: out.copy_(a.float() @ b.float().mT))
+    planes.compiled.cache_clear()
     with poisoned_memory():
         yield
-    over_time.compiled.cache_clear()
+    planes.compiled.cache_clear()
 
 
 def drawn(rows: int, sizes: list[int], seed: int, device: str = "cpu") -> list[Tensor]:
@@ -56,7 +59,7 @@ def test_three_parts_are_a_number_but_for_its_last_bit(columns: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(40, columns) * 10.0 ** torch.randint(-20, 21, (40, columns))
     to = torch.empty(43, 24, dtype=torch.bfloat16)
-    write_planes([x], to, 8)
+    write_planes([x], to)
     parts = to.view(43, 3, 8)[:, :, :columns].double()
     assert (parts.sum(1)[:40] - x).abs().le(2.0**-24 * x.abs()).all()
     assert parts[:40, 1].abs().le(2.0**-8 * x.abs()).all()
@@ -70,7 +73,7 @@ def test_parts_of_numbers_at_the_ends_of_the_range() -> None:
     largest = torch.finfo(torch.float32).max
     x = torch.tensor([[largest, -largest, 0.0, -0.0, 1.0, 2.0**-126, torch.inf, torch.nan]])
     to = torch.empty(1, 24, dtype=torch.bfloat16)
-    write_planes([x], to, 8)
+    write_planes([x], to)
     total = to.view(3, 8).double().sum(0)
     assert torch.equal(total[:6], x[0, :6].double())
     assert not total[6:].isfinite().any()
@@ -102,8 +105,27 @@ def test_columns_of_a_wider_matrix_and_columns_that_lie_apart() -> None:
     assert error(product_over_time(left, right), left, right) <= 2.0**-22
 
 
+def distance(found: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
+    """Return the largest error of a product with the input, as a part of the sum of absolute products."""
+    more = torch.zeros(1, device=x.device) if bias is None else bias
+    truth = x.double() @ weight.double().mT + more.double()
+    return float(((found - truth).abs() / (x.double().abs() @ weight.double().abs().mT + more.double().abs())).max())
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("rows", "columns", "results"), [(1, 1, 1), (30, 8, 16), (7, 33, 20)])
+def test_products_with_the_input(rows: int, columns: int, results: int, biased: bool) -> None:
+    x, weight, bias = drawn(rows, [columns], 0)[0], drawn(results, [columns], 1)[0], drawn(1, [results], 2)[0][0]
+    out = torch.empty(rows, results)
+    product_every_time(x, weight, bias if biased else None, out)
+    assert distance(out, x, weight, bias if biased else None) <= 2.0**-22
+
+
 def test_it_is_for_the_gpu() -> None:
     assert not pays(torch.ones(100, 128, 1024), torch.ones(100, 128, 512))
+    assert not every_time.pays(torch.ones(100, 128, 64), 2048)
 
 
 @pytest.mark.gpu
@@ -136,11 +158,24 @@ def test_sums_are_as_accurate_as_torchs_on_a_gpu(rows: int, heights: list[int], 
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("rows", "columns", "results"), [(100352, 64, 2048), (9001, 33, 1028), (8192, 256, 1024), (5, 40, 7)])
+def test_products_with_the_input_on_a_gpu(rows: int, columns: int, results: int, biased: bool) -> None:
+    x, weight = (drawn(number, [columns], number, "cuda")[0] for number in (rows, results))
+    bias = drawn(1, [results], 2, "cuda")[0][0] if biased else None
+    with poisoned_memory():
+        out = x.new_empty(rows, results)
+        product_every_time(x, weight, bias, out)
+    plain = torch.nn.functional.linear(x, weight, bias)
+    assert distance(out, x, weight, bias) <= 2 * max(distance(plain, x, weight, bias), 2.0**-23)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize(("name", "hidden"), [("rnn-tanh", 515), ("gru-after", 300), ("lstm", 257)])
 def test_gradients_of_many_steps(name: str, hidden: int, ragged: bool, reverse: bool) -> None:
     lengths = tuple(range(1, 71)) * 2 if ragged else None
-    case = Case(steps=70, batch=140, hidden=hidden, lengths=lengths, reverse=reverse)
+    case = Case(steps=70, batch=140, inputs=40, hidden=hidden, lengths=lengths, reverse=reverse)
     with poisoned_memory():
         compare(CUDAEngine(), on_gpu(make(CELLS[name], case, torch.float32)))

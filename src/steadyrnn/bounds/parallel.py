@@ -24,7 +24,7 @@ __all__ = [
     "warmup_error",
 ]
 
-_NEGLIGIBLE = 2.0**-100  # from here on the rest of a geometric sum is bounded by one number
+_NEGLIGIBLE = 2.0**-60  # from here on the rest of a geometric sum is bounded by one number
 
 
 def check_rate(rate: float) -> float:
@@ -112,7 +112,7 @@ def boundary_errors(rate: float, chunk: int, mismatch: Tensor) -> Tensor:
         shift, factor = 2 * shift, product_above(factor, factor)
     if shift < len(errors):  # what is left of the sum, all at once
         errors[shift:] += 2 * factor * float(errors.max())
-    return errors * (1 + 256 * ROUND_OFF)
+    return errors.mul_(1 + 256 * ROUND_OFF)
 
 
 def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> Tensor:

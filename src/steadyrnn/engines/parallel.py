@@ -254,9 +254,8 @@ class WindowRun:
         mismatch = check_finite("input", measured if self._running is None else torch.where(self._running, measured, 0.0))
         if before is not None:
             return swept_errors(rate, chunk, mismatch, before)
-        ahead = torch.full_like(mismatch, truncation_error(rate, self.radius, self.windows.warmup))
-        ahead[0] = 0.0
-        return boundary_errors(rate, chunk, mismatch).minimum(ahead)
+        ahead = truncation_error(rate, self.radius, self.windows.warmup)
+        return boundary_errors(rate, chunk, mismatch).clamp_(max=ahead)  # the first window's is 0
 
     @cached_property
     def _running(self) -> Tensor | None:

@@ -14,10 +14,10 @@ from steadyrnn.cells.rnn import RNNStep
 from ..call import Call, Forward, Gradients
 from ..cpu.base import Family, folded_bias
 from ..cpu.products import Dense, flat
+from . import every_time, over_time
 from .direct import elman, takes_bias
 from .kinds import KINDS
 from .launch import Rows, gather, scatter
-from .over_time import pays, product_over_time
 
 __all__ = ["ElmanLoop", "Products", "family_of"]
 
@@ -34,6 +34,13 @@ class GPUFamily(Family):
         self.rows = Rows.of(call)
         self.weight = call.recurrent[0].contiguous()
         self.starts = [s.contiguous() for s in call.state]
+
+    def project(self, bias: Tensor | None, out: Tensor) -> Tensor:
+        """Write the input part of every gate at every time to ``out`` (T, B, G * H): one product, outside the loop."""
+        if not every_time.pays(self.call.input, out.shape[2]):
+            return super().project(bias, out)
+        every_time.product_every_time(flat(self.call.input), self.call.weight_ih, bias, flat(out))
+        return out
 
     def memory(self, width: int) -> Tensor:
         """Return memory (T, B, ``width``), zero where rows do not run."""
@@ -66,7 +73,7 @@ class GPUFamily(Family):
         """
         parts = [adjoint] if inner is None else [adjoint[..., : 2 * self.hidden], inner]
         histories = [self.history(part, states, self.starts[0]) for part in parts]
-        if not pays(adjoint, states):
+        if not over_time.pays(adjoint, states):
             weights = [Dense(self.weight).gradient(history)[0] for history in histories]
             return *self.outside(adjoint, needs_input), [weights[0] if inner is None else torch.cat(weights)]
         late, early, x = [flat(history.late) for history in histories], flat(histories[0].early), self.call.input
@@ -75,11 +82,15 @@ class GPUFamily(Family):
         grad_x = (rows @ self.call.weight_ih).view(x.shape) if needs_input else None
         if inner is None:  # then all sums have the same adjoints; the bias is the weight of an input that is 1
             right = [early, flat(x[others]), *([early.new_ones(len(early), 1)] if biased else [])]
-            both = product_over_time(late, right)
+            both = over_time.product_over_time(late, right)
             grad_w = torch.addmm(both[:, self.hidden : self.hidden + x.shape[2]], adjoint[edge].t(), x[edge])
             grad_b = both[:, -1] + adjoint[edge].sum(0) if biased else None
         else:
-            both, grad_w, grad_b = product_over_time(late, [early]), rows.t() @ flat(x), rows.sum(0) if biased else None
+            both, grad_w, grad_b = (
+                over_time.product_over_time(late, [early]),
+                rows.t() @ flat(x),
+                rows.sum(0) if biased else None,
+            )
         first = torch.cat([history.first for history in histories], dim=1)
         return grad_x, grad_w, grad_b, [torch.addmm(both[:, : self.hidden], first.t(), self.starts[0])]
 

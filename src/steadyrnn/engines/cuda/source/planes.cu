@@ -2,12 +2,18 @@
 // what is left, and once more. Where the nearest would be infinite, the one below it is taken; a number that is infinite itself
 // becomes infinity and NaN.
 //
-// Defined by the caller: THREADS, VEC (1 or 4: columns of a thread).
+// Defined by the caller: THREADS, VEC (1, 4 or 8: columns of a thread).
 
 typedef unsigned int u32;
 typedef unsigned short u16;
-typedef unsigned long long u64;
 typedef long long i64;
+
+struct __align__(VEC > 1 ? 16 : 4) Read {
+    float number[VEC];
+};
+struct __align__(2 * VEC) Written {
+    u16 number[VEC];
+};
 
 __device__ __forceinline__ u32 nearest(float v) {
     const u32 bits = __float_as_uint(v) | (v == v ? 0 : 0x400000), up = bits + 0x7fff + (bits >> 16 & 1);
@@ -21,28 +27,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) run_planes(
     const u32 wide = columns / VEC, item = blockIdx.x * THREADS + threadIdx.x;
     const i64 row = item / wide, column = item % wide * VEC;
     if (row >= padded) return;
-    __align__(16) float left[VEC] = {};
-    if (row < rows) {
-#if VEC == 4
-        *reinterpret_cast<float4*>(left) = *reinterpret_cast<const float4*>(from + row * from_stride + column);
-#else
-        left[0] = from[row * from_stride + column];
-#endif
-    }
+    Read left = {};
+    if (row < rows) left = *reinterpret_cast<const Read*>(from + row * from_stride + column);
     u16* here = to + row * to_stride + column;
 #pragma unroll
     for (int p = 0; p < 3; ++p, here += plane) {
-        u64 together = 0;
+        Written part;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const u32 found = nearest(left[i]);
-            left[i] -= __uint_as_float(found << 16);
-            together |= (u64)found << 16 * i;
+            const u32 found = nearest(left.number[i]);
+            left.number[i] -= __uint_as_float(found << 16);
+            part.number[i] = (u16)found;
         }
-#if VEC == 4
-        *reinterpret_cast<u64*>(here) = together;
-#else
-        *here = (u16)together;
-#endif
+        *reinterpret_cast<Written*>(here) = part;
     }
 }

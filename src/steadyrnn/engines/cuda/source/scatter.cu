@@ -107,19 +107,25 @@ extern "C" __global__ void
 #if BLOCKS > 1
         if (step > 0) await(&box, (step - 1) & 1);
 #endif
+        float sum[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            const u32 item = threadIdx.x + i * THREADS, here = item < slab ? item : 0;
+            sum[i] = outbox[(BLOCKS > 1 ? rank * slab : 0) + here];  // what is its own a block does not send
+#pragma unroll
+            for (int p = 0; p < BLOCKS; ++p)
+                if (BLOCKS > 1) sum[i] += p == rank ? 0.0f : inbox[p * slab + here];
+        }
+        if (step < last) cluster_arrive();  // what came is read, and so, everywhere, is what was sent
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             const u32 item = threadIdx.x + i * THREADS, here = item < slab ? item : 0, of = here % UNITS, unit = rank * UNITS + of;
             const i64 row = first + here / UNITS;
             const int length = ragged ? lengths[row] : steps;
             const bool inside = item < slab && of < whole, runs = inside && step < last && time < length;
-            float sum = outbox[(BLOCKS > 1 ? rank * slab : 0) + here];  // what is its own a block does not send
-#pragma unroll
-            for (int p = 0; p < BLOCKS; ++p)
-                if (BLOCKS > 1) sum += p == rank ? 0.0f : inbox[p * slab + here];
             const bool ran = step > 0 && inside && time - way < length;
             const float beside = item < slab ? held_c[here] : 0.0f;
-            const float d_h = ran ? (CELL == 2 ? sum : sum + beside) : item < slab ? held_h[here] : 0.0f;
+            const float d_h = ran ? (CELL == 2 ? sum[i] : sum[i] + beside) : item < slab ? held_h[here] : 0.0f;
             const float total = d_h + as_float(now[i][GATES + 2]);
             float d[GATES];
 #if CELL == 2
@@ -156,7 +162,6 @@ extern "C" __global__ void
         }
         if (step == last) break;
         __syncthreads();
-        cluster_arrive_lightly();  // what came is read, and so, everywhere, is what was sent
         cluster_wait();
 #if AHEAD
         if (step + 1 < last && whole > 0) {

@@ -1,0 +1,47 @@
+"""The product with the input at every time at float32's accuracy, on the matrix units, from numbers in three parts.
+
+The six terms of a product are one sum, the small ones first: a row of the input has its parts beside each other in that order,
+and so has one of the weight. The bias is the weight of an input that is 1.
+"""
+
+import torch
+from torch import Tensor
+
+from .planes import empty_planes, takes, write_planes
+
+__all__ = ["pays", "product_every_time"]
+
+_LEFT, _RIGHT = (2, 1, 0, 1, 0, 0), (0, 1, 2, 0, 1, 0)  # the parts of both that are multiplied with each other
+_WIDTHS = range(32, 257)  # of inputs: fewer are no work, and a sum of more errs too much
+_ROWS, _RESULTS = 2**13, 1024  # from which on it is faster
+
+
+def pays(x: Tensor, results: int) -> bool:
+    """Say whether :func:`product_every_time` is for an input (T, B, D) and so many results.
+
+    Example:
+        >>> pays(torch.ones(100, 128, 64), 2048)  # on a CPU
+        False
+    """
+    return x.shape[0] * x.shape[1] >= _ROWS and x.shape[2] in _WIDTHS and results >= _RESULTS and takes(x)
+
+
+def product_every_time(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    r"""Write :math:`W x_r + b` for every row r of ``x`` (R, D) to ``out`` (R, N); ``weight`` is (N, D), all float32."""
+    left, right = [x], [weight]
+    if bias is not None:
+        left, right = [x, x.new_ones(len(x), 1)], [weight, bias.unsqueeze(1)]
+    multiplied(in_order(left, _LEFT), in_order(right, _RIGHT), out)
+
+
+def in_order(tensors: list[Tensor], order: tuple[int, ...]) -> Tensor:
+    """Return matrices (R, N_j) side by side in parts, these one after another in some order: (R, 6 N)."""
+    planes = empty_planes(tensors[0], len(tensors[0]), sum(tensor.shape[1] for tensor in tensors))
+    write_planes(tensors, planes)
+    parts = planes.chunk(3, dim=1)
+    return torch.cat([parts[which] for which in order], dim=1)
+
+
+def multiplied(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Write the product of (R, K) and the transposed (N, K) in bfloat16 to ``out`` (R, N) in float32."""
+    torch.mm(a, b.t(), out_dtype=torch.float32, out=out)
