@@ -121,7 +121,10 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
         )
         if product is None or (far and product.tiles):
             return None
-        entries = buffers * sets * half * wide + (8 * units if tensor else 0)  # rows that pad eight are read, too
+        if isinstance(product, TensorProduct):  # eights of rows are read whole
+            entries = buffers * sets * half * wide + 8 * units if far else buffers * sets * 8 * product.eights * wide
+        else:
+            entries = buffers * sets * half * wide
         numbers = half * (sets * units + product.warps_k * product.results)
         shared = entries * product.entry_bytes + 4 * numbers + product.later_bytes
         return Layout(blocks, units, rows, buffers, sets, shared, product, threads, far)

@@ -56,11 +56,17 @@ extern "C" __global__ void
     const i64 first = offset + (i64)(blockIdx.x / BLOCKS) * height;
     if (first >= batch) return;
     const int rows = (int)(batch - first < height ? batch - first : height);
-    const int half = (height + SETS - 1) / SETS, slab = half * UNITS, buffer_size = SETS * BLOCKS * slab;
-    Entry* state = reinterpret_cast<Entry*>(memory);                         // (BUFFERS, SETS, BLOCKS, half, UNITS)
+    const int half = (height + SETS - 1) / SETS, share = half * UNITS;
+#if defined(EIGHTS) && !FAR
+    constexpr int slab = EIGHTS * 8 * UNITS;  // what the matrix units read: all places of a product are known to the compiler
+#else
+    const int slab = share;
+#endif
+    const int buffer_size = SETS * BLOCKS * slab;
+    Entry* state = reinterpret_cast<Entry*>(memory);                         // (BUFFERS, SETS, BLOCKS, half or more, UNITS)
     float* pre = reinterpret_cast<float*>(state + BUFFERS * buffer_size);    // (WARPS_K, half, RESULTS)
     float* held = pre + WARPS_K * half * RESULTS;  // (SETS, half, UNITS): LSTM c, BACK what is carried
-    float* later = held + (HELD ? SETS * slab : 0);
+    float* later = held + (HELD ? SETS * share : 0);
     const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
 #if FAR
     const int sets_here = (rows + half - 1) / half;
@@ -105,13 +111,13 @@ extern "C" __global__ void
     }
     for (int i = threadIdx.x; i < BUFFERS * buffer_size; i += THREADS) {
         const int set = i / (BLOCKS * slab) % SETS, unit = i % (BLOCKS * slab) / slab * UNITS + i % UNITS;
-        const int row = set * half + i % slab / UNITS;
-        const bool given_here = !BACK && i < buffer_size && unit < size && row < rows;
+        const int of = i % slab / UNITS, row = set * half + of;
+        const bool given_here = !BACK && i < buffer_size && unit < size && of < half && row < rows;
         const float start = given_here ? load(begin, (first + row) * size + unit) : 0.0f;
-        state[i - i % UNITS + swap(i % UNITS, i % slab / UNITS)] = entry(start);
+        state[i - i % UNITS + swap(i % UNITS, of)] = entry(start);
     }
 #if HELD
-    for (int i = threadIdx.x; i < SETS * slab; i += THREADS) {
+    for (int i = threadIdx.x; i < SETS * share; i += THREADS) {
         const int unit = rank * UNITS + i % UNITS, row = i / UNITS;
         held[i] = unit < size && row < rows ? load(BACK ? begin : begin_c, (first + row) * size + unit) : 0.0f;
     }
@@ -220,7 +226,7 @@ extern "C" __global__ void
                 for (int k = 1; k < WARPS_K; ++k) p[g] += pre[(k * half + row) * RESULTS + g * UNITS + of];
             }
 #if BACK
-            float* carry = held + set * slab + here;
+            float* carry = held + set * share + here;
             const float carried = inside && step > 0 && time - way < length ? p[0] : item < items ? *carry : 0.0f;
             const float adjoint = runs[i] ? (carried + as_float(x[i][0])) * slope_at(as_float(x[i][1]), slope) : 0.0f;
             if (item < items) *carry = carried, put(slot, entry(adjoint));
@@ -240,7 +246,7 @@ extern "C" __global__ void
 #else
             const float in = sigmoid(as_float(x[i][0]) + p[0]), f = sigmoid(as_float(x[i][1]) + p[1]);
             const float g = hyperbolic_tangent(as_float(x[i][2]) + p[2]), o = sigmoid(as_float(x[i][3]) + p[3]);
-            float* carry = held + set * slab + here;
+            float* carry = held + set * share + here;
             const float c = f * (item < items ? *carry : 0.0f) + in * g, after = o * hyperbolic_tangent(c);
             if (runs[i]) *carry = c;
 #if KEEP
