@@ -17,6 +17,7 @@ import steadyrnn as sr
 TOL = 1e-6
 PIECE = 2**15  # cuDNN refuses longer ones, of some widths from 2^16 on
 LONG = 5.0  # seconds from which a run is measured once
+WARM = 0.2  # seconds
 
 
 def stable(size: int, rate: float, device: str) -> nn.RNN:
@@ -58,18 +59,26 @@ def wait(x: Tensor) -> None:
         torch.cuda.synchronize()
 
 
+def seconds(call: Callable[[], Any], x: Tensor) -> float:
+    """Return the time of a call."""
+    wait(x)
+    start = time.perf_counter()
+    call()
+    wait(x)
+    return time.perf_counter() - start
+
+
 def median(call: Callable[[], Any], x: Tensor, repeats: int) -> float:
-    """Return the median time of a call in milliseconds, after one to warm up; of a long call, the first one's."""
-    times: list[float] = []
-    for _ in range(repeats + 1):
-        wait(x)
-        start = time.perf_counter()
-        call()
-        wait(x)
-        times.append(time.perf_counter() - start)
-        if times[0] > LONG:
-            break
-    return 1e3 * statistics.median(times[1:] or times)
+    """Return the median time of a call in milliseconds, after some to warm up; of a long call, the first one's.
+
+    The first calls of a program take longer than others do, which shows where a call takes milliseconds.
+    """
+    spent = first = seconds(call, x)
+    if first > LONG:
+        return 1e3 * first
+    while spent < WARM:
+        spent += seconds(call, x)
+    return 1e3 * statistics.median(seconds(call, x) for _ in range(repeats))
 
 
 @torch.no_grad()
