@@ -85,7 +85,7 @@ class CUDAEngine(Engine):
 
     A cluster of up to 16 multiprocessors shares the weight, in registers and shared memory, and runs a tile of rows; states
     go from one to the other without leaving the chip. float32 products of a step are float32 throughout; those outside of time
-    are torch's, and in TF32 where that is allowed.
+    are as accurate, or in TF32 where that is allowed.
     """
 
     name = "cuda"
