@@ -69,9 +69,11 @@ def factored() -> None:
 
 
 def over_time() -> None:
-    """Gradients of weights on the matrix units."""
+    """Gradients of weights and products with the input on the matrix units."""
     for width in (3, 8):
-        train(sr.RNN(width, 512, engine="cuda", device="cuda"), 2100)
+        train(sr.RNN(width, 512, engine="cuda", device="cuda"), 2800)
+    train(sr.LSTM(36, 256, engine="cuda", device="cuda"), 2800)
+    train(sr.GRU(40, 344, engine="cuda", device="cuda"), 2800)
 
 
 def windows() -> None:
@@ -102,7 +104,7 @@ def main() -> None:
         if options.only in (None, name) and options.but != name:
             run()
     torch.cuda.synchronize()
-    print("every kind of kernel has run" if options.only == options.but else "those kernels have run")
+    print("every kind of kernel has run" if options.only is options.but is None else "those kernels have run")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the time-parallel layer reports, and what it refuses."""
 
+import gc
 import json
 import math
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import steadyrnn as sr
+from steadyrnn.engines.parallel import WindowRun
 from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -89,6 +91,31 @@ def test_inputs_that_are_not_finite_are_refused(bad: float, bound: float | None)
     x[250, 1, 0] = bad
     with pytest.raises(NotFiniteError, match="`input`"):
         fast(x)
+
+
+def test_states_that_overflow_are_refused() -> None:
+    rnn = sr.RNN(2, 4, nonlinearity="relu")
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(0.5 / torch.linalg.matrix_norm(rnn.weight_hh_l0, 2))
+        rnn.weight_ih_l0.fill_(10.0)
+    x = torch.zeros(300, 1, 2)
+    x[200] = 3e38
+    with pytest.raises(NotFiniteError, match="`input`"):
+        sr.to_parallel(rnn, 1e-4, chunk=40)(x)
+
+
+def test_what_is_refused_is_not_held_on_to() -> None:
+    fast, x = sr.to_parallel(rnn_of(0.8), 1e-6, chunk=40), unit_inputs(300, 2, 5)
+    x[250, 1, 0] = math.nan
+    gc.collect()
+    gc.disable()  # a GPU's memory would not wait for it either
+    try:
+        for _ in range(3):
+            with pytest.raises(NotFiniteError):
+                fast(x)
+        assert not any(type(thing) is WindowRun for thing in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM"])

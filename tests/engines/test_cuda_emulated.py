@@ -11,6 +11,7 @@ from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import direct, factored, launch
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
+from steadyrnn.engines.cuda.plan import gather_layout
 from steadyrnn.engines.cuda.windows import FusedWindows
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
@@ -108,6 +109,31 @@ def test_wider_and_gated_layers(name: str, case: Case, processors: int, monkeypa
     monkeypatch.setattr(launch, "kernel", emulated_kernel)
     launch.compiled.cache_clear()
     compare(LoopEngine(), *(make(CELLS[name], case, torch.float32, seed) for seed in range(3)))
+    launch.compiled.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "processors"),
+    [
+        ("rnn-tanh", Case(steps=3, batch=20, hidden=64), 8),
+        ("rnn-tanh", Case(steps=3, batch=5, hidden=300, lengths=RAGGED, reverse=True), 16),
+        ("gru-after", Case(steps=3, batch=20, hidden=40, lengths=RAGGED * 4), 8),
+        ("gru-after", Case(steps=3, batch=12, hidden=129), 16),
+        ("lstm", Case(steps=3, batch=20, hidden=40, lengths=RAGGED * 4, reverse=True), 8),
+        ("lstm", Case(steps=3, batch=10, hidden=129, lengths=RAGGED * 2), 8),  # in two sets
+    ],
+    ids=str,
+)
+def test_the_matrix_units(name: str, case: Case, processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    gates = len(CELLS[name].gates)
+    layout = gather_layout(case.hidden, gates, case.batch, processors, narrow=True)
+    assert layout is not None
+    assert layout.product.source == "tensor_product"
+    for module in (direct, launch):
+        monkeypatch.setattr(module, "processors", lambda device: processors)
+    monkeypatch.setattr(launch, "kernel", emulated_kernel)
+    launch.compiled.cache_clear()
+    compare(LoopEngine(), *(make(CELLS[name], case, torch.bfloat16, seed) for seed in range(3)))
     launch.compiled.cache_clear()
 
 

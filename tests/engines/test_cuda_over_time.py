@@ -6,10 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from steadyrnn import LSTM, RNN
+from steadyrnn.activations import Tanh
 from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.call import Call
 from steadyrnn.engines.cuda import every_time, over_time, planes
 from steadyrnn.engines.cuda.engine import CUDAEngine
 from steadyrnn.engines.cuda.every_time import product_every_time
+from steadyrnn.engines.cuda.families import GatedLoop, RNNLoop
 from steadyrnn.engines.cuda.over_time import pays, product_over_time
 from steadyrnn.engines.cuda.planes import write_planes
 from tests.support.emulated import emulated_kernel, is_there
@@ -81,6 +85,22 @@ def test_parts_of_numbers_at_the_ends_of_the_range() -> None:
 
 @emulated
 @pytest.mark.usefixtures("_emulated")
+def test_every_nan_stays() -> None:
+    bits = [0x7FFFFFFF, -1, 0x7FFF8000, 0x7FC00000, 0x7F800001]  # the first is what a GPU makes of 0 / 0
+    x = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
+    to = torch.empty(1, 24, dtype=torch.bfloat16)
+    write_planes([x], to)
+    assert to.view(3, 8)[:, :5].isnan().all()
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+def test_no_rows_have_no_sum() -> None:
+    assert torch.equal(product_over_time([torch.empty(0, 3)], [torch.empty(0, 2)]), torch.zeros(3, 2))
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
 @pytest.mark.parametrize(("rows", "heights", "widths"), SHAPES, ids=str)
 def test_sums_are_as_accurate_as_torchs(rows: int, heights: list[int], widths: list[int]) -> None:
     left, right = drawn(rows, heights, 0), drawn(rows, widths, 1)
@@ -123,6 +143,51 @@ def test_products_with_the_input(rows: int, columns: int, results: int, biased: 
     assert distance(out, x, weight, bias if biased else None) <= 2.0**-22
 
 
+@emulated
+@pytest.mark.usefixtures("_emulated")
+def test_inputs_that_do_not_fit_the_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(every_time, "_MEMORY", 1000)  # five or six rows
+    x, weight, bias = drawn(23, [8], 0)[0], drawn(6, [8], 1)[0], drawn(1, [6], 2)[0][0]
+    out = torch.empty(23, 6)
+    product_every_time(x, weight, bias, out)
+    assert distance(out, x, weight, bias) <= 2.0**-22
+
+
+@emulated
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("cell", "steps", "biases"),
+    [(0, 1, (True, True)), (0, 5, (True, False)), (1, 4, (True, True)), (1, 1, (False, True)), (2, 5, (False, False))],
+)
+def test_a_call_gets_the_products_that_torch_would_give_it(
+    cell: int, steps: int, biases: tuple[bool, bool], reverse: bool, ragged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    gates, hidden, inputs, lengths = (1, 3, 4)[cell], 5, 3, [min(steps, most) for most in (5, 3, 1, 0)]
+    sizes = [sum(time < length for length in lengths) for time in range(steps)] if ragged else None
+    bias_ih, bias_hh = (torch.randn(gates * hidden) if there else None for there in biases)
+    state = [torch.randn(4, hidden)] * (2 if cell == 2 else 1)
+    weight_ih, weight = torch.randn(gates * hidden, inputs), torch.randn(gates * hidden, hidden)
+    x = torch.randn(4, steps, inputs).transpose(0, 1)
+    call = Call(x, state, weight_ih, [weight], bias_ih, bias_hh, None, sizes, reverse)
+    family = RNNLoop(call, Tanh()) if cell == 0 else GatedLoop(call, cell)
+    runs = (torch.arange(steps).unsqueeze(1) < torch.tensor(lengths if ragged else [steps] * 4)).unsqueeze(2)
+    adjoint, states, inner = (runs * torch.randn(steps, 4, wide * hidden) for wide in (gates, 1, 1))
+
+    def found(pays: bool) -> list[Tensor | None]:
+        monkeypatch.setattr(over_time, "pays", lambda adjoint, states: pays)
+        monkeypatch.setattr(every_time, "pays", lambda x, results: pays)
+        grad_x, grad_w, grad_b, grad_hh = family.dense_products(adjoint, states, True, inner if cell == 1 else None)
+        return [grad_x, grad_w, grad_b, *grad_hh, family.project(bias_ih, torch.empty(steps, 4, gates * hidden))]
+
+    for ours, plain in zip(found(True), found(False), strict=True):
+        assert (ours is None) == (plain is None)
+        if ours is not None and plain is not None:
+            torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
+
+
 def test_it_is_for_the_gpu() -> None:
     assert not pays(torch.ones(100, 128, 1024), torch.ones(100, 128, 512))
     assert not every_time.pays(torch.ones(100, 128, 64), 2048)
@@ -131,7 +196,13 @@ def test_it_is_for_the_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("steps", "batch", "size", "gates", "expected"),
-    [(64, 128, 512, 1, True), (64, 128, 256, 4, True), (64, 128, 256, 3, False), (63, 128, 512, 1, False)],
+    [
+        (65, 128, 512, 1, True),
+        (65, 128, 256, 4, True),
+        (65, 128, 256, 3, False),
+        (64, 128, 512, 1, False),
+        (1, 9000, 512, 1, False),
+    ],
 )
 def test_it_is_for_many_rows_of_wide_layers(steps: int, batch: int, size: int, gates: int, expected: bool) -> None:
     adjoint, states = (torch.empty(steps, batch, wide, device="cuda") for wide in (gates * size, size))
@@ -179,3 +250,25 @@ def test_gradients_of_many_steps(name: str, hidden: int, ragged: bool, reverse: 
     case = Case(steps=70, batch=140, inputs=40, hidden=hidden, lengths=lengths, reverse=reverse)
     with poisoned_memory():
         compare(CUDAEngine(), on_gpu(make(CELLS[name], case, torch.float32)))
+
+
+@pytest.mark.gpu
+def test_nan_that_a_gpu_made_reaches_outputs_and_gradients() -> None:
+    layer = LSTM(64, 256, engine="cuda", device="cuda")
+    x = torch.randn(65, 128, 64, device="cuda")
+    x[3, 5, 0] = 0.0
+    x[3, 5, 0] /= x[3, 5, 0].clone()
+    output = layer(x)[0]
+    assert output[3:, 5].isnan().all()
+    assert not output[:, :5].isnan().any()
+    output.sum().backward()
+    assert layer.weight_ih_l0.grad.isnan().any()
+    assert layer.weight_hh_l0.grad.isnan().all()
+    assert layer.bias_ih_l0.grad.isnan().all()
+
+
+@pytest.mark.gpu
+def test_one_step_of_many_rows() -> None:
+    layer = RNN(3, 512, engine="cuda", device="cuda")
+    layer(torch.randn(1, 9000, 3, device="cuda"))[0].sum().backward()
+    assert layer.weight_hh_l0.grad.eq(0).all()

@@ -26,6 +26,10 @@ using std::min;
 struct float4 {
     float x, y, z, w;
 };
+struct uint4 {
+    unsigned x, y, z, w;
+};
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 enum State { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_MAILBOX };
 
@@ -34,14 +38,19 @@ struct Fiber {
     std::vector<char> stack;
     State state;
     unsigned thread, block;
+    unsigned arrivals;  // at barriers of the cluster
     float sent;
+    std::array<unsigned, 6> fragments;
 };
 
 static std::vector<Fiber> fibers;
 static std::vector<std::vector<char>> memories;  // shared memory of each block that runs
 static Fiber* current;
 static ucontext_t home;
-static unsigned first_block, together_now, dynamic_bytes;
+static unsigned first_block, together_now, dynamic_bytes, threads_now;
+static unsigned late;  // a block that waits until the others cannot go on without it
+static std::vector<unsigned> arrivals;  // of each block's threads, at barriers of the cluster
+static std::mt19937* dice;
 static std::map<std::string, unsigned> named;  // where arrays of shared memory with a name lie, behind what has none
 static void (*body)();
 
@@ -75,6 +84,26 @@ static float __uint_as_float(unsigned bits) {
     float value;
     std::memcpy(&value, &bits, 4);
     return value;
+}
+
+// m16n8k16 of bfloat16: lane 4 g + t holds rows g and g + 8 of the matrix, column g of the vectors, and of each the entries
+// 2 t, 2 t + 1, 2 t + 8, 2 t + 9; it gets results 2 t and 2 t + 1 of its two rows.
+static void multiply_fragments(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
+    current->fragments = {a.x, a.y, a.z, a.w, b0, b1};
+    wait_as(AT_WARP);
+    const size_t me = current - fibers.data(), first = me / 32 * 32, group = me % 32 / 4, turn = me % 4;
+    const auto number = [&](size_t lane, int which, int k) {
+        const unsigned both = fibers[first + lane].fragments[which];
+        return __uint_as_float(k % 2 ? both & 0xffff0000u : both << 16);
+    };
+    for (int i = 0; i < 4; ++i) {
+        const size_t result = 2 * turn + i % 2;
+        float sum = 0.0f;
+        for (int k = 0; k < 16; ++k)
+            sum += number(group * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k) * number(result * 4 + k % 8 / 2, 4 + k / 8, k);
+        c[i] += sum;
+    }
+    wait_as(AT_WARP);
 }
 
 static double __longlong_as_double(long long bits) {
@@ -125,7 +154,13 @@ static unsigned address(const void* p) {
 }
 static unsigned at_peer(unsigned here, unsigned peer) { return (here & 0xffffff) | peer << 24; }
 static unsigned block_rank() { return current->block - first_block; }
-static void cluster_arrive() {}
+static void cluster_arrive() {
+    if (together_now == 1) return;
+    const unsigned rank = current->block - first_block;
+    current->arrivals += 1, arrivals[rank] += 1;
+    if (arrivals[rank] % threads_now == 0 && (*dice)() % 2) late = rank;  // the others need not wait for it from here on
+    wait_as(READY);
+}
 static void cluster_wait() {
     if (together_now > 1) wait_as(AT_CLUSTER);
 }
@@ -137,7 +172,7 @@ static void expect(unsigned long long* box, unsigned bytes) {
 static void await(unsigned long long* box, unsigned parity) {
     while (mailboxes[address(box)].phase == parity) wait_as(AT_MAILBOX);
 }
-static void cluster_arrive_lightly() {}
+static void cluster_arrive_lightly() { cluster_arrive(); }
 static void wait_for_all() { __syncthreads(); }
 static void publish() {}
 static char* at(unsigned place) { return memories[place >> 24].data() + (place & 0xffffff); }
@@ -175,23 +210,34 @@ static bool release(State state, size_t together) {
     return any;
 }
 
+// Lets those go on that wait for arrivals of which there are now as many by all threads.
+static bool release_cluster() {
+    bool any = false;
+    unsigned least = fibers[0].arrivals;
+    for (const Fiber& fiber : fibers) least = min(least, fiber.arrivals);
+    for (Fiber& fiber : fibers)
+        if (fiber.state == AT_CLUSTER && fiber.arrivals <= least) fiber.state = READY, any = true;
+    return any;
+}
+
 // Returns 0, 1 where threads wait for others that never come, 2 where nobody waited for a message.
 static int run_together(unsigned blocks, unsigned threads, unsigned shared, std::mt19937& drawn) {
     fibers.resize(blocks * threads);
     memories.assign(blocks, std::vector<char>(shared + (1 << 16), (char)0xff));  // NaN
-    together_now = blocks, dynamic_bytes = shared;
+    together_now = blocks, threads_now = threads, dynamic_bytes = shared, dice = &drawn;
+    arrivals.assign(blocks, 0);
     named.clear(), mailboxes.clear(), flying.clear();
     std::vector<size_t> order;
     for (size_t i = 0; i < fibers.size(); ++i) {
         Fiber& fiber = fibers[i];
         fiber.stack.resize(1 << 16);
-        fiber.state = READY, fiber.thread = i % threads, fiber.block = first_block + i / threads;
+        fiber.state = READY, fiber.arrivals = 0, fiber.thread = i % threads, fiber.block = first_block + i / threads;
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data(), fiber.context.uc_stack.ss_size = fiber.stack.size();
         makecontext(&fiber.context, start, 0);
         order.push_back(i);
     }
-    for (unsigned late = drawn() % blocks;;) {  // a block that waits until the others cannot go on without it
+    for (late = drawn() % blocks;;) {
         std::shuffle(order.begin(), order.end(), drawn);
         const auto go_on = [&](bool all) {
             bool any = false;
@@ -206,7 +252,7 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
         if (!go_on(blocks == 1)) go_on(true), late = drawn() % blocks;
         const bool gone = std::all_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == DONE; });
         if (gone) return flying.empty() ? 0 : 2;
-        const bool warps = release(AT_WARP, 32), each = release(AT_BLOCK, threads), all = release(AT_CLUSTER, fibers.size());
+        const bool warps = release(AT_WARP, 32), each = release(AT_BLOCK, threads), all = release_cluster();
         const bool some = land_some(drawn);
         for (Fiber& fiber : fibers)
             if (some && fiber.state == AT_MAILBOX) fiber.state = READY;

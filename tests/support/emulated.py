@@ -26,7 +26,10 @@ _PLAIN = (  # what is written in machine code for a GPU
     (r'asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\(p\[i\]\) : "f"\(v\)\);', "_Float16 h = v; std::memcpy(p + i, &h, 2);"),
     (r'asm\("ex2\.approx\.f32 %0, %1;" : "=f"\(e\) : "f"\((.*)\)\);', r"e = exp2f(\1);"),
     (r'asm volatile\("prefetch\.global\.L2 \[%0\];" ::"l"\(p\)\);', ""),
-    (r'(?s)asm volatile\("barrier\.cluster\.arrive\.release\.aligned;\\nbarrier\.cluster\.wait.*?\);', "wait_as(AT_CLUSTER);"),
+    (
+        r'(?s)asm volatile\("barrier\.cluster\.arrive\.release\.aligned;\\nbarrier\.cluster\.wait.*?\);',
+        "cluster_arrive(), cluster_wait();",
+    ),
     (r"(?s)    u32 there;\n    double value;\n    asm volatile.*?return value;\n", "    return *peers(here, peer);\n"),
     (r"extern __shared__ __align__\(\d+\) (\w+) memory\[\];", r"\1* memory = (\1*)shared_memory(blockIdx.x);"),
     (
@@ -36,6 +39,7 @@ _PLAIN = (  # what is written in machine code for a GPU
     (r"(?s)    float4 v;\n    asm volatile\(\"ld\.shared.*?return v;\n", "    return *(const float4*)at(from + beyond);\n"),
     (r"(?s)    float there;\n    asm volatile\(\"shfl.*?return there;\n", "    return __shfl_xor_sync(0, v, far);\n"),
     (r"(?s)__device__ __forceinline__ void put\(.*?\n}\n", ""),
+    (r"(?s)#if NUMBER == 1\n    asm volatile\(\"mma\.sync.*?\"r\"\(b1\)\);\n", "    multiply_fragments(c, a, b0, b1);\n"),
 )
 _HELPERS = """
 static unsigned short to_bfloat16(float value) {

@@ -100,6 +100,8 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
     parallel = WindowRun(
         run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, gates
     )
+    if not bounds.flat and not math.isfinite(parallel.largest):
+        _ = parallel.truncation  # tells what is not finite
     # Before it is known whether these windows are good enough: that is still on its way, and mostly they are.
     state, rounding = parallel.final(parallel.output()), rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
     while (truncation := parallel.truncation) > asked.tol:

@@ -210,7 +210,9 @@ class WindowRun:
             self.meanwhile = self.meanwhile()
         if self.measure:
             self.largest = max(self.largest, largest_norm(output) if self.fused is None else self.fused.largest())
-        return Pass(start, output, end, Later(lambda: self._errors(measured.value(), before)))
+        known = self.contraction.rate, self.windows, self.radius, self._running
+        # not `self`, which would hold on to all its tensors until this is asked for
+        return Pass(start, output, end, Later(lambda: start_errors(measured.value(), before, *known)))
 
     def _main_run(self, start: State) -> tuple[Tensor, State]:
         """Run every window behind its warm-up."""
@@ -247,15 +249,6 @@ class WindowRun:
         slack = 1 + 64 * norm.size**1.5 * norm.condition * ROUND_OFF
         gap: Tensor = norm(ended - began).view(self.windows.number - 1, self.rows) * slack
         return pad(gap, (0, 0, 1, 0))
-
-    def _errors(self, measured: Tensor, before: Tensor | None) -> Tensor:
-        """Return bounds on the errors of the start states, (J, B)."""
-        rate, chunk = self.contraction.rate, self.windows.chunk
-        mismatch = check_finite("input", measured if self._running is None else torch.where(self._running, measured, 0.0))
-        if before is not None:
-            return swept_errors(rate, chunk, mismatch, before)
-        ahead = truncation_error(rate, self.radius, self.windows.warmup)
-        return boundary_errors(rate, chunk, mismatch).clamp_(max=ahead)  # the first window's is 0
 
     @cached_property
     def _running(self) -> Tensor | None:
@@ -314,6 +307,26 @@ class WindowRun:
         return tuple(s.unflatten(0, (number, self.rows))[last, row] for s in self.latest.end)
 
 
+def start_errors(
+    measured: Tensor, before: Tensor | None, rate: float, windows: Windows, radius: float, running: Tensor | None
+) -> Tensor:
+    """Return bounds on the errors of the start states, (J, B), from how far windows disagree, likewise.
+
+    Args:
+        measured: What :meth:`WindowRun._mismatch` gave.
+        before: The errors before a sweep, None where there was none.
+        rate: Of the contraction.
+        windows: Which they are.
+        radius: Bound on the norm of every state of the sequential run.
+        running: Which rows still run, (J, B); None where all do.
+    """
+    mismatch = check_finite("input", measured if running is None else torch.where(running, measured, 0.0))
+    if before is not None:
+        return swept_errors(rate, windows.chunk, mismatch, before)
+    ahead = truncation_error(rate, radius, windows.warmup)
+    return boundary_errors(rate, windows.chunk, mismatch).clamp_(max=ahead)  # the first window's is 0
+
+
 class Joined(Function):
     """Outputs of window 0's warm-up (k, B, H) and of all windows (C, J, B, H) as one sequence, each number copied once."""
 
@@ -335,7 +348,8 @@ class Joined(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         """Return the gradient's parts, by operations that can be differentiated again."""
         k, chunk, number = ctx.layout
-        rest = pad(grad[k:], (0, 0, 0, 0, 0, k + chunk * number - grad.shape[0]))
+        missing = k + chunk * number - grad.shape[0]
+        rest = pad(grad[k:], (0, 0, 0, 0, 0, missing)) if missing else grad[k:]  # padding by nothing would copy
         return grad[:k], rest.unflatten(0, (number, chunk)).transpose(0, 1), None
 
 

@@ -1,7 +1,9 @@
 """The product with the input at every time at float32's accuracy, on the matrix units, from numbers in three parts.
 
 The six terms of a product are one sum, the small ones first: a row of the input has its parts beside each other in that order,
-and so has one of the weight. The bias is the weight of an input that is 1.
+and so has one of the weight. In this order what the matrix units cut off of the sum is less than what rounding to nearest is
+allowed in :func:`~steadyrnn.engines.rounding.local_rounding`; in another it might be more. The bias is the weight of an input
+that is 1.
 """
 
 import torch
@@ -14,6 +16,7 @@ __all__ = ["pays", "product_every_time"]
 _LEFT, _RIGHT = (2, 1, 0, 1, 0, 0), (0, 1, 2, 0, 1, 0)  # the parts of both that are multiplied with each other
 _WIDTHS = range(32, 257)  # of inputs: fewer are no work, and a sum of more errs too much
 _ROWS, _RESULTS = 2**13, 1024  # from which on it is faster
+_MEMORY = 2**28  # bytes that hold numbers in bfloat16 at a time
 
 
 def pays(x: Tensor, results: int) -> bool:
@@ -28,10 +31,11 @@ def pays(x: Tensor, results: int) -> bool:
 
 def product_every_time(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
     r"""Write :math:`W x_r + b` for every row r of ``x`` (R, D) to ``out`` (R, N); ``weight`` is (N, D), all float32."""
-    left, right = [x], [weight]
-    if bias is not None:
-        left, right = [x, x.new_ones(len(x), 1)], [weight, bias.unsqueeze(1)]
-    multiplied(in_order(left, _LEFT), in_order(right, _RIGHT), out)
+    b = in_order([weight] if bias is None else [weight, bias.unsqueeze(1)], _RIGHT)
+    at_once = max(_MEMORY // (3 * b.shape[1]), 1)  # rows, each in three parts and then in six
+    for rows, to in zip(x.split(at_once), out.split(at_once), strict=True):
+        a = in_order([rows] if bias is None else [rows, rows.new_ones(len(rows), 1)], _LEFT)
+        multiplied(a, b, to)
 
 
 def in_order(tensors: list[Tensor], order: tuple[int, ...]) -> Tensor:

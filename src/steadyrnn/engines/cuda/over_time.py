@@ -24,7 +24,7 @@ def pays(adjoint: Tensor, states: Tensor) -> bool:
         False
     """
     steps, batch, size = states.shape
-    return steps * batch >= 8 * _ROWS and size >= 256 and adjoint.shape[2] * size >= 2**18 and takes(adjoint)
+    return (steps - 1) * batch >= 8 * _ROWS and size >= 256 and adjoint.shape[2] * size >= 2**18 and takes(adjoint)
 
 
 def product_over_time(left: list[Tensor], right: list[Tensor]) -> Tensor:
@@ -36,7 +36,7 @@ def product_over_time(left: list[Tensor], right: list[Tensor]) -> Tensor:
     """
     rows, heights, widths = left[0].shape[0], sum(t.shape[1] for t in left), sum(t.shape[1] for t in right)
     m, n = by_eights(heights), by_eights(widths)
-    at_once = min(max(_MEMORY // (6 * (m + n) * _ROWS), 1), -(-rows // _ROWS)) * _ROWS
+    at_once = max(min(_MEMORY // (6 * (m + n) * _ROWS), -(-rows // _ROWS)), 1) * _ROWS
     planes = empty_planes(left[0], at_once, heights), empty_planes(left[0], at_once, widths)
     first, second, third = (left[0].new_zeros(m, wide) for wide in (n, 2 * n, n))
     for start in range(0, rows, at_once):

@@ -5,7 +5,8 @@ A float32 number is the sum of three of bfloat16, :math:`x = x_1 + x_2 + x_3` wi
 
 .. math:: xy \approx x_1 y_1 + (x_1 y_2 + x_2 y_1) + (x_1 y_3 + x_2 y_2 + x_3 y_1)
 
-The matrix units are fifteen times as fast with them as the others are with float32.
+The matrix units are fifteen times as fast with them as the others are with float32. Infinity times a number is NaN by this,
+since parts that are 0 are multiplied with it, too; numbers below 2^-110 have fewer than three parts.
 """
 
 from functools import cache
@@ -67,7 +68,7 @@ def write_planes(tensors: list[Tensor], to: Tensor) -> None:
     place, (padded, stride) = 0, to.shape
     for tensor in tensors:
         rows, columns = tensor.shape
-        tensor = tensor if tensor.stride(1) == 1 and tensor.stride(0) >= columns else tensor.contiguous()
+        tensor = tensor if tensor.stride(1) == 1 and columns <= tensor.stride(0) < 2**31 else tensor.contiguous()
         step, aligned = tensor.stride(0), tensor.data_ptr() % 16 == 0 and tensor.stride(0) % 4 == 0
         vec = next(v for v in (8, 4, 1) if columns % v == place % v == 0 and (aligned or v == 1))
         with OnDevice(to.device):

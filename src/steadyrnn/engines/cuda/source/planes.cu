@@ -1,6 +1,6 @@
 // float32 numbers as three bfloat16 numbers each, whose sum they are but for 2^-24 of them: the nearest one, the nearest to
-// what is left, and once more. Where the nearest would be infinite, the one below it is taken; a number that is infinite itself
-// becomes infinity and NaN.
+// what is left, and once more. Where the nearest would be infinite, the one below it is taken. Infinity becomes infinity and NaN
+// twice, NaN three times NaN.
 //
 // Defined by the caller: THREADS, VEC (1, 4 or 8: columns of a thread).
 
@@ -16,7 +16,8 @@ struct __align__(2 * VEC) Written {
 };
 
 __device__ __forceinline__ u32 nearest(float v) {
-    const u32 bits = __float_as_uint(v) | (v == v ? 0 : 0x400000), up = bits + 0x7fff + (bits >> 16 & 1);
+    if (v != v) return 0x7fc0;  // rounded up, a NaN whose bits are all set would be 0
+    const u32 bits = __float_as_uint(v), up = bits + 0x7fff + (bits >> 16 & 1);
     return ((up & 0x7f800000) == 0x7f800000 ? bits : up) >> 16;
 }
 
