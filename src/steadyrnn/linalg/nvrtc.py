@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils as driver
 
-__all__ = ["Compiled", "OnDevice", "is_there", "kernel"]
+__all__ = ["Compiled", "OnDevice", "has_clusters", "is_there", "kernel"]
 
 _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
@@ -24,6 +24,12 @@ def is_there() -> bool:
     """Say whether this torch can compile a kernel: what does is private to it, and may be gone in another version."""
     wanted = ("_nvrtc_compile", "_cuda_load_module", "_get_gpu_runtime_library", "_check_cuda")
     return all(hasattr(driver, name) for name in wanted) and torch.version.hip is None
+
+
+@cache
+def has_clusters(index: int) -> bool:
+    """Say whether kernels can be compiled for a device whose blocks can send each other messages: compute capability 9.0."""
+    return is_there() and torch.cuda.get_device_capability(index) == (9, 0)
 
 
 def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:

@@ -7,14 +7,13 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.nn import Parameter
 
-from .nvrtc import Compiled, OnDevice, is_there, kernel
+from .nvrtc import Compiled, OnDevice, has_clusters, kernel
 
 __all__ = ["fits", "kept_numbers", "launch_backward", "launch_forward", "takes"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _BLOCKS, _THREADS = 8, 128  # of the one cluster that runs
 _SHARED = 227 * 1024  # bytes that a block may ask for
-_CAPABLE = (9, 0)
 
 
 def shared_bytes(count: int) -> int:
@@ -25,12 +24,6 @@ def shared_bytes(count: int) -> int:
         146688
     """
     return 8 * (8 * count * (_THREADS + 1) + 7 * count * count + 2 * count)
-
-
-@cache
-def is_capable(index: int) -> bool:
-    """Say whether kernels can be compiled for a device, and run there."""
-    return is_there() and torch.cuda.get_device_capability(index) == _CAPABLE
 
 
 def takes(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
@@ -46,7 +39,7 @@ def takes(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
         return False
     if not all(t.is_cuda and type(t) in (Tensor, Parameter) and not is_legacy_batchedtensor(t) for t in tensors):
         return False
-    if len({t.device for t in tensors}) > 1 or not is_capable(tensors[0].device.index or 0):
+    if len({t.device for t in tensors}) > 1 or not has_clusters(tensors[0].device.index or 0):
         return False
     return fits(rows, count)
 

@@ -8,7 +8,7 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import without_autocast
-from steadyrnn.linalg.nvrtc import OnDevice, is_there
+from steadyrnn.linalg.nvrtc import OnDevice, has_clusters
 
 from ..base import Engine, Recurrence
 from ..call import Call, Forward, Gradients, Kernel
@@ -21,14 +21,11 @@ from .launch import fits
 
 __all__ = ["CUDAEngine"]
 
-_CAPABLE = (9, 0)
-"""The compute capability from which blocks can send each other messages."""
-
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asks the driver, which a compiler cannot look into
 def is_capable(index: int) -> bool:
     """Say whether kernels can be compiled for a device, and run there."""
-    return is_there() and torch.cuda.get_device_capability(index) == _CAPABLE
+    return has_clusters(index)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
