@@ -15,6 +15,7 @@ from steadyrnn.engines.cuda.engine import OP, CUDAEngine, takes
 from steadyrnn.engines.cuda.plan import gather_layout
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.weights import flattened, grouped
+from steadyrnn.linalg import nvrtc
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
 from tests.support.gpu import KINKED, away_from_kinks, compare, on_gpu
 from tests.support.layouts import LAYOUTS, shape_with
@@ -69,9 +70,12 @@ def stand_in(run: Recurrence, dtype: torch.dtype = torch.float32, steps: int = 4
 
 
 @pytest.fixture
-def _capable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "is_there", lambda: True)
+def _capable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(nvrtc, "is_there", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: CAPABLE)
+    nvrtc.has_clusters.cache_clear()
+    yield
+    nvrtc.has_clusters.cache_clear()
 
 
 def test_every_elementwise_elman_cell_gru_and_lstm_is_taken() -> None:
@@ -120,7 +124,7 @@ def test_a_weight_in_factors_fits_where_the_dense_one_does_not() -> None:
 def test_a_gpu_or_a_torch_that_cannot_is_refused(
     there: bool, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "is_there", lambda: there)
+    monkeypatch.setattr(nvrtc, "is_there", lambda: there)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     refusal = ENGINE.refusal(stand_in(make(CELLS["lstm"], Case())))
     assert refusal == "its kernels need an NVIDIA GPU of compute capability 9.0 and a torch that can compile them"
