@@ -152,6 +152,8 @@ def in_factors(case: Case, rank: int, seed: int) -> Recurrence:
     ("blocks", "case", "rank"),
     [
         (1, Case(steps=3, batch=1, hidden=20), 3),
+        (1, Case(steps=3, batch=40, hidden=20), 3),  # in three tiles
+        (1, Case(steps=70, batch=2, hidden=9), 2),  # sums over time are put aside once
         (1, Case(steps=3, batch=5, hidden=20, lengths=RAGGED, reverse=True), 9),
         (2, Case(steps=4, batch=3, hidden=600), 32),
         (2, Case(steps=3, batch=5, hidden=520, lengths=RAGGED, reverse=True), 17),

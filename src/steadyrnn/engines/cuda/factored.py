@@ -1,7 +1,7 @@
 """The Elman loop on a GPU with a weight in factors: layout, launch, and the products outside of time."""
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -30,7 +30,6 @@ _THREADS = 256
 _NUMBERS = 16384  # of a factor that a block holds: 64 registers a thread
 _MOST_UNITS = 1024
 _ENTRIES = 16  # of the state that a thread finishes in a step
-_AT_ONCE = 2**25  # numbers of a product of tensors that are in memory together
 
 
 class FactoredLayout(NamedTuple):
@@ -146,34 +145,42 @@ def compiled(layout: FactoredLayout, variant: Variant, device: torch.device) -> 
 def launch(
     weight: DiagonalLowRank, gates: Tensor, output: Tensor, begin: Tensor, end: Tensor, rows: Rows, *, extra: Tensor,
     slope: float, kind: int, keep: bool, back: bool = False, given: bool = True,
-) -> None:  # fmt: skip
-    """Run the loop, or with ``back`` its adjoint; arguments as in ``source/factored.cu``, tensors contiguous."""
+) -> Tensor | None:  # fmt: skip
+    """Run the loop, or with ``back`` its adjoint; arguments as in ``source/factored.cu``, tensors contiguous.
+
+    Returns:
+        With ``back``, the sums over all time of each tile of rows, (2, tiles, H) in float32.
+    """
     steps, batch, size = output.shape
     rank, device = weight.left.shape[1], output.device
     layout = factored_layout(size, rank, batch, processors(device))
     run = compiled(layout, Variant(NUMBERS[output.dtype], kind, back, keep), device)
     inward, outward = (weight.left, weight.right) if back else (weight.right, weight.left)
-    run(-(-batch // layout.height) * layout.blocks, _THREADS, layout.shared, [
-        gates, weight.diagonal, inward, outward, begin, output, extra, end, output if rows.lengths is None else rows.lengths,
-        float(slope), steps, batch, size, rank, layout.height, int(rows.lengths is not None), int(rows.backwards), int(given),
+    tiles = -(-batch // layout.height)
+    sums = output.new_empty(2, tiles, size, dtype=torch.float32) if back else None
+    run(tiles * layout.blocks, _THREADS, layout.shared, [
+        gates, weight.diagonal, inward, outward, begin, output, extra, end, output if sums is None else sums,
+        output if rows.lengths is None else rows.lengths, float(slope), steps, batch, size, rank, layout.height,
+        int(rows.lengths is not None), int(rows.backwards), int(given),
     ])  # fmt: skip
+    return sums
 
 
-def factor_gradients(weight: DiagonalLowRank, history: History) -> list[Tensor]:
+def factor_gradients(weight: DiagonalLowRank, history: History, along: Tensor) -> list[Tensor]:
     r"""Return the gradients of diagonal (H,) and factors (H, K) from products over all time.
 
     With adjoints a and states h, :math:`\sum_t a_t \circ h_{t-1}`, :math:`\sum_t a_t (R^\top h_{t-1})^\top` and
-    :math:`\sum_t h_{t-1} (L^\top a_t)^\top`. As on the CPU, but for the diagonal: there many short sums cost little.
+    :math:`\sum_t h_{t-1} (L^\top a_t)^\top`.
+
+    Args:
+        weight: In factors.
+        history: Adjoints and the states before them.
+        along: The first of these sums but for the first step, (H,).
     """
     late, early, first, start = history
     grad_left = (flat(late).t() @ (flat(early) @ weight.right)).addmm_(first.t(), start @ weight.right)
     grad_right = (flat(early).t() @ (flat(late) @ weight.left)).addmm_(start.t(), first @ weight.left)
-    wide = torch.promote_types(first.dtype, torch.float32)
-    diagonal = (first * start).sum(0, dtype=wide)
-    piece = max(1, _AT_ONCE // max(1, first.numel()))  # steps
-    for after, before in zip(late.split(piece), early.split(piece), strict=True):
-        diagonal += (after * before).sum((0, 1), dtype=wide)
-    return [diagonal.to(first.dtype), grad_left, grad_right]
+    return [(along + (first * start).sum(0, dtype=along.dtype)).to(first.dtype), grad_left, grad_right]
 
 
 class FactoredLoop(ElmanLoop):
@@ -186,9 +193,12 @@ class FactoredLoop(ElmanLoop):
     def launch(self, gates: Tensor, output: Tensor, begin: Tensor | None, end: Tensor, **more: Any) -> None:
         """Run ``source/factored.cu``."""
         begin = torch.zeros_like(end) if begin is None else begin
-        launch(self.factors, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
+        self.sums = launch(self.factors, gates, output, begin, end, self.rows, slope=self.slope, kind=self.kind, **more)
 
     def products(self, adjoint: Tensor, states: Tensor, needs_input: bool) -> Products:
-        """Return gradients of the diagonal and of both factors, beside the others."""
-        factors = factor_gradients(self.factors, self.history(adjoint, states, self.starts[0]))
-        return *self.outside(adjoint, needs_input), factors
+        """Return gradients of the diagonal and of both factors, beside the others; some sums the adjoint brought along."""
+        along, bias = cast(Tensor, self.sums).sum(1)
+        factors = factor_gradients(self.factors, self.history(adjoint, states, self.starts[0]), along)
+        rows, x = flat(adjoint), self.call.input
+        grad_x = (rows @ self.call.weight_ih).view(x.shape) if needs_input else None
+        return grad_x, rows.t() @ flat(x), None if self.call.bias_ih is None else bias.to(rows.dtype), factors

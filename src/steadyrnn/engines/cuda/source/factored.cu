@@ -19,6 +19,7 @@
 #define PART (ROWS * RANK)
 #define PITCH (RANK + 1)
 #define EARLY 12  // steps
+#define OFTEN 64  // steps after which sums over time are put aside: a sum of fewer numbers loses less
 
 static_assert(RANK % WARPS == 0 && SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "sums are halved from lane to lane");
 static_assert(UNITS <= ITEMS * THREADS && (ROWS == 1 || ROWS % 2 == 0), "every entry has a thread");
@@ -110,6 +111,8 @@ extern "C" __global__ void
             Number* __restrict__ output,          // (T, B, H), BACK: adjoints of pre-activations
             Number* __restrict__ extra,           // (T, B, H): abs its argument, BACK: what tells the derivative
             Number* __restrict__ end,             // (B, H)
+            float* __restrict__ sums,             // BACK, (2, tiles, H), over a tile's rows and time: adjoints times the
+                                                  // states before them, but for the first; adjoints
             const int* __restrict__ lengths,      // (B,), where `ragged`
             double slope_, int steps, int batch, int size, int rank, int height, int ragged, int backwards, int given) {
     extern __shared__ __align__(128) float memory[];
@@ -163,6 +166,9 @@ extern "C" __global__ void
         for (int k = 0; k < RANK; ++k) l[i][k] = unit < UNITS ? staged[unit * PITCH + k] : 0.0f;
     }
 
+#if BACK
+    float total[2][ITEMS] = {}, recent[2][ITEMS] = {};  // of `sums`
+#endif
     const bool downwards = BACK ? !backwards : backwards;  // in which direction time is walked
     const int begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
     const i64 move = (i64)way * batch * size;
@@ -246,8 +252,11 @@ extern "C" __global__ void
 #if BACK
                 const bool ran = inside && step > 0 && time - way < stop;
                 if (ran) held[r][i] = fmaf(d[i], state[entry], product[i]);
-                const float along = slope_at(as_float(x[r][i][READ - 1]), slope);
+                const float told = as_float(x[r][i][READ - 1]), along = slope_at(told, slope);
+                const float h = KIND == 4 ? fabsf(told) : told;  // the state that the adjoint of the step before came from
+                recent[0][i] = inside ? fmaf(state[entry], h, recent[0][i]) : 0.0f;
                 const float adjoint = runs ? (held[r][i] + as_float(x[r][i][0])) * along : 0.0f;
+                recent[1][i] += adjoint;
                 if (runs) store(output, here, adjoint);
                 if (inside) state[entry] = adjoint;
 #else
@@ -263,8 +272,25 @@ extern "C" __global__ void
                 read(x[r][i], r, i, place + move, step + 1 < last, step + 1 + EARLY < last);
             }
         }
+#if BACK
+        if (step % OFTEN == OFTEN - 1) {
+#pragma unroll
+            for (int i = 0; i < 2 * ITEMS; ++i) {
+                float& sum = recent[i % 2][i / 2];
+                total[i % 2][i / 2] += sum, sum = 0.0f;
+            }
+        }
+#endif
         __syncthreads();
     }
+#if BACK
+    const i64 tiles = (batch + height - 1) / height, tile = blockIdx.x / BLOCKS;
+#pragma unroll
+    for (int i = 0; i < 2 * ITEMS; ++i) {
+        const int unit = thread + i / 2 * THREADS;
+        if (unit < whole) sums[(i % 2 * tiles + tile) * size + from + unit] = total[i % 2][i / 2] + recent[i % 2][i / 2];
+    }
+#endif
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
