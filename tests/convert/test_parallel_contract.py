@@ -93,13 +93,14 @@ def test_inputs_that_are_not_finite_are_refused(bad: float, bound: float | None)
         fast(x)
 
 
-def test_states_that_overflow_are_refused() -> None:
+@pytest.mark.parametrize("time", [0, 200, 290, 299])
+def test_states_that_overflow_are_refused(time: int) -> None:
     rnn = sr.RNN(2, 4, nonlinearity="relu")
     with torch.no_grad():
         rnn.weight_hh_l0.mul_(0.5 / torch.linalg.matrix_norm(rnn.weight_hh_l0, 2))
         rnn.weight_ih_l0.fill_(10.0)
     x = torch.zeros(300, 1, 2)
-    x[200] = 3e38
+    x[time] = 3e38
     with pytest.raises(NotFiniteError, match="`input`"):
         sr.to_parallel(rnn, 1e-4, chunk=40)(x)
 

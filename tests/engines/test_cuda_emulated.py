@@ -20,7 +20,7 @@ from tests.engines.test_cuda_families import LoopEngine
 from tests.engines.test_cuda_windows import truth
 from tests.support.emulated import emulated_kernel, is_there
 from tests.support.errors import assert_within_budget, errors
-from tests.support.gpu import compare
+from tests.support.gpu import away_from_kinks, compare
 from tests.support.memory import poisoned_memory
 from tests.support.recurrences import Case, as_dtype, make
 
@@ -137,7 +137,7 @@ def test_the_matrix_units(name: str, case: Case, processors: int, monkeypatch: p
     launch.compiled.cache_clear()
 
 
-def in_factors(case: Case, rank: int, seed: int) -> Recurrence:
+def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh") -> Recurrence:
     """Return a run whose weight is in factors of a rank."""
     drawn, n = torch.Generator().manual_seed(seed), case.hidden
 
@@ -145,7 +145,7 @@ def in_factors(case: Case, rank: int, seed: int) -> Recurrence:
         return (scale * torch.randn(*shape, generator=drawn)).requires_grad_()
 
     weight = DiagonalLowRank(draw(n, scale=0.5), draw(n, rank, scale=rank**-0.5), draw(n, rank, scale=n**-0.5))
-    return make(CELLS["rnn-tanh"], case, torch.float32, seed)._replace(weight_hh=weight)
+    return make(CELLS[name], case, torch.float32, seed)._replace(weight_hh=weight)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,33 @@ def test_weights_in_factors(blocks: int, case: Case, rank: int, monkeypatch: pyt
     assert factored.factored_layout(case.hidden, rank, case.batch, blocks).blocks == blocks
     compare(LoopEngine(), *(in_factors(case, rank, seed) for seed in range(3)))
     factored.compiled.cache_clear()
+
+
+@pytest.fixture
+def _one_block(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(factored, "kernel", emulated_kernel)
+    monkeypatch.setattr(factored, "processors", lambda device: 1)
+    factored.compiled.cache_clear()
+    yield
+    factored.compiled.cache_clear()
+
+
+@pytest.mark.usefixtures("_one_block")
+def test_weights_in_factors_where_the_argument_is_kept() -> None:
+    case = Case(steps=3, batch=5, hidden=9, lengths=RAGGED, reverse=True)
+    compare(LoopEngine(), away_from_kinks(in_factors(case, 2, seed, "rnn-abs") for seed in range(100)))
+
+
+@pytest.mark.usefixtures("_one_block")
+def test_a_last_state_that_overflows_is_in_no_product_of_the_diagonal() -> None:
+    run = in_factors(Case(steps=3, batch=2, hidden=8), 2, 0, "rnn-relu")
+    with torch.no_grad():
+        run.input[-1, 1] = 3e38
+        run.weight_ih.fill_(2.0)
+    output, _ = LoopEngine().run(run)
+    assert output[-1, 1].isinf().any()
+    (grad,) = torch.autograd.grad(output[:, 0].sum(), run.weight_hh.diagonal)
+    assert grad.isfinite().all()
 
 
 @pytest.mark.parametrize("measure", [False, True])

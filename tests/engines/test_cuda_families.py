@@ -118,3 +118,12 @@ def test_products_around_the_kernel_give_every_gradient(name: str, case: Case, i
     run = make(CELLS[name], Case(**{**vars(case), "factored": in_factors}))
     truth = results(ReferenceEngine(), run)
     assert_within_budget(results(LoopEngine(), run), truth, dict.fromkeys(truth, 0.0))
+
+
+@pytest.mark.parametrize("in_factors", [False, True], ids=["dense", "factored"])
+def test_every_gradient_begins_at_the_beginning_of_its_memory(in_factors: bool) -> None:
+    """A compiler is told so, and may read sixteen bytes at a time."""
+    run = make(CELLS["rnn-tanh"], Case(steps=3, batch=2, hidden=5, factored=in_factors), torch.float32)
+    wanted = [tensor for tensor in run.tensors if tensor is not None and tensor.requires_grad]
+    found = torch.autograd.grad(LoopEngine().run(run)[0].sum(), wanted)
+    assert all(gradient.storage_offset() == 0 for gradient in found)

@@ -67,6 +67,7 @@ def text_of(package: str, names: tuple[str, ...], entry: str, defined: tuple[tup
     for pattern, plain in _PLAIN:
         text = re.sub(pattern, plain, text)
     assert "asm" not in text
+    assert "multiply_fragments" not in text or dict(defined)["number"] == 1  # the only ones there are
     head = Path(__file__).with_suffix(".h").read_text(encoding="utf-8")
     return f"{head}{_HELPERS}{text}\nEMULATED({entry}, {together})\n"
 

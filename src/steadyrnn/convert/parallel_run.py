@@ -100,10 +100,8 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
     parallel = WindowRun(
         run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, gates
     )
-    if not bounds.flat and not math.isfinite(parallel.largest):
-        _ = parallel.truncation  # tells what is not finite
     # Before it is known whether these windows are good enough: that is still on its way, and mostly they are.
-    state, rounding = parallel.final(parallel.output()), rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
+    state, rounding = settled(parallel, certificate, sizes, bounds)
     while (truncation := parallel.truncation) > asked.tol:
         parallel.sweep()
     evidence = evidence_of(parallel, certificate, sizes, bounds, asked)
@@ -111,10 +109,20 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         parallel.sweep()
         evidence, truncation = evidence_of(parallel, certificate, sizes, bounds, asked), parallel.truncation
     if parallel.sweeps:
-        state, rounding = parallel.final(parallel.output()), rounding_of(run, certificate, sizes, bounds, parallel.largest)[0]
+        state, rounding = settled(parallel, certificate, sizes, bounds)
     engine = "" if parallel.choice is None else parallel.choice.engine
     record = record_of(certificate, windows, parallel.sweeps, truncation, rounding, engine)
     return Done(parallel.output(), state, record, evidence)
+
+
+def settled(parallel: WindowRun, certificate: LayerCertificate, sizes: Sizes, bounds: Bounds) -> tuple[State, float]:
+    """Return final states and the bound on rounding, for windows as they are now."""
+    if not bounds.flat and not math.isfinite(parallel.largest):
+        raise NotFiniteError(
+            "`input` holds NaN or infinity, or drives states there; nothing can be said of it or done with it."
+        )
+    rounding = rounding_of(parallel.recurrence, certificate, sizes, bounds, parallel.largest)[0]
+    return parallel.final(parallel.output()), rounding
 
 
 def record_of(

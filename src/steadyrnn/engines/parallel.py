@@ -209,7 +209,8 @@ class WindowRun:
         if self.meanwhile is not None:
             self.meanwhile = self.meanwhile()
         if self.measure:
-            self.largest = max(self.largest, largest_norm(output) if self.fused is None else self.fused.largest())
+            found = largest_norm(output) if self.fused is None else self.fused.largest()
+            self.largest = found if math.isnan(found) else max(self.largest, found)
         known = self.contraction.rate, self.windows, self.radius, self._running
         # not `self`, which would hold on to all its tensors until this is asked for
         return Pass(start, output, end, Later(lambda: start_errors(measured.value(), before, *known)))

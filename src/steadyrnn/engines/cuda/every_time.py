@@ -32,7 +32,8 @@ def pays(x: Tensor, results: int) -> bool:
 def product_every_time(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
     r"""Write :math:`W x_r + b` for every row r of ``x`` (R, D) to ``out`` (R, N); ``weight`` is (N, D), all float32."""
     b = in_order([weight] if bias is None else [weight, bias.unsqueeze(1)], _RIGHT)
-    at_once = max(_MEMORY // (3 * b.shape[1]), 1)  # rows, each in three parts and then in six
+    blocks = -(-len(x) * 3 * b.shape[1] // _MEMORY)  # of rows, each in three parts and then in six
+    at_once = max(-(-len(x) // max(blocks, 1)), 1)
     for rows, to in zip(x.split(at_once), out.split(at_once), strict=True):
         a = in_order([rows] if bias is None else [rows, rows.new_ones(len(rows), 1)], _LEFT)
         multiplied(a, b, to)

@@ -180,7 +180,7 @@ def factor_gradients(weight: DiagonalLowRank, history: History, along: Tensor) -
     late, early, first, start = history
     grad_left = (flat(late).t() @ (flat(early) @ weight.right)).addmm_(first.t(), start @ weight.right)
     grad_right = (flat(early).t() @ (flat(late) @ weight.left)).addmm_(start.t(), first @ weight.left)
-    return [(along + (first * start).sum(0, dtype=along.dtype)).to(first.dtype), grad_left, grad_right]
+    return [(along + (first.to(along.dtype) * start).sum(0)).to(first.dtype), grad_left, grad_right]
 
 
 class FactoredLoop(ElmanLoop):
@@ -197,7 +197,7 @@ class FactoredLoop(ElmanLoop):
 
     def products(self, adjoint: Tensor, states: Tensor, needs_input: bool) -> Products:
         """Return gradients of the diagonal and of both factors, beside the others; some sums the adjoint brought along."""
-        along, bias = cast(Tensor, self.sums).sum(1)
+        along, bias = (part.sum(0) for part in cast(Tensor, self.sums))  # each at the beginning of its own memory
         factors = factor_gradients(self.factors, self.history(adjoint, states, self.starts[0]), along)
         rows, x = flat(adjoint), self.call.input
         grad_x = (rows @ self.call.weight_ih).view(x.shape) if needs_input else None

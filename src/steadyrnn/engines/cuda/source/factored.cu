@@ -254,7 +254,7 @@ extern "C" __global__ void
                 if (ran) held[r][i] = fmaf(d[i], state[entry], product[i]);
                 const float told = as_float(x[r][i][READ - 1]), along = slope_at(told, slope);
                 const float h = KIND == 4 ? fabsf(told) : told;  // the state that the adjoint of the step before came from
-                recent[0][i] = inside ? fmaf(state[entry], h, recent[0][i]) : 0.0f;
+                if (ran && runs) recent[0][i] = fmaf(state[entry], h, recent[0][i]);
                 const float adjoint = runs ? (held[r][i] + as_float(x[r][i][0])) * along : 0.0f;
                 recent[1][i] += adjoint;
                 if (runs) store(output, here, adjoint);
