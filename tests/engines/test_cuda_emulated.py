@@ -18,7 +18,7 @@ from steadyrnn.engines.windows import Windows
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.engines.test_cuda_families import LoopEngine
 from tests.engines.test_cuda_windows import truth
-from tests.support.emulated import emulated_kernel, is_there
+from tests.support.emulated import emulate, emulated_kernel, is_there
 from tests.support.errors import assert_within_budget, errors
 from tests.support.gpu import away_from_kinks, compare
 from tests.support.memory import poisoned_memory
@@ -39,12 +39,9 @@ EACH = [(rows, case) for rows, cases in CASES.items() for case in cases]
 
 @pytest.fixture(autouse=True)
 def _emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(direct, "kernel", emulated_kernel)
-    monkeypatch.setattr(direct, "processors", lambda device: 1)
-    direct.compiled.cache_clear()
+    emulate(monkeypatch, 1, direct)
     with poisoned_memory():
         yield
-    direct.compiled.cache_clear()
 
 
 @pytest.mark.parametrize(("rows", "case"), EACH, ids=str)
@@ -104,12 +101,8 @@ def test_nan_stays_in_its_row() -> None:
     ids=str,
 )
 def test_wider_and_gated_layers(name: str, case: Case, processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (direct, launch):
-        monkeypatch.setattr(module, "processors", lambda device: processors)
-    monkeypatch.setattr(launch, "kernel", emulated_kernel)
-    launch.compiled.cache_clear()
+    emulate(monkeypatch, processors, direct, launch)
     compare(LoopEngine(), *(make(CELLS[name], case, torch.float32, seed) for seed in range(3)))
-    launch.compiled.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -129,12 +122,8 @@ def test_the_matrix_units(name: str, case: Case, processors: int, monkeypatch: p
     layout = gather_layout(case.hidden, gates, case.batch, processors, narrow=True)
     assert layout is not None
     assert layout.product.source == "tensor_product"
-    for module in (direct, launch):
-        monkeypatch.setattr(module, "processors", lambda device: processors)
-    monkeypatch.setattr(launch, "kernel", emulated_kernel)
-    launch.compiled.cache_clear()
+    emulate(monkeypatch, processors, direct, launch)
     compare(LoopEngine(), *(make(CELLS[name], case, torch.bfloat16, seed) for seed in range(3)))
-    launch.compiled.cache_clear()
 
 
 def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh") -> Recurrence:
@@ -162,31 +151,19 @@ def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh") -> Recu
     ids=str,
 )
 def test_weights_in_factors(blocks: int, case: Case, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factored, "kernel", emulated_kernel)
-    monkeypatch.setattr(factored, "processors", lambda device: blocks)
-    factored.compiled.cache_clear()
+    emulate(monkeypatch, blocks, factored)
     assert factored.factored_layout(case.hidden, rank, case.batch, blocks).blocks == blocks
     compare(LoopEngine(), *(in_factors(case, rank, seed) for seed in range(3)))
-    factored.compiled.cache_clear()
 
 
-@pytest.fixture
-def _one_block(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(factored, "kernel", emulated_kernel)
-    monkeypatch.setattr(factored, "processors", lambda device: 1)
-    factored.compiled.cache_clear()
-    yield
-    factored.compiled.cache_clear()
-
-
-@pytest.mark.usefixtures("_one_block")
-def test_weights_in_factors_where_the_argument_is_kept() -> None:
+def test_weights_in_factors_where_the_argument_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch, 1, factored)
     case = Case(steps=3, batch=5, hidden=9, lengths=RAGGED, reverse=True)
     compare(LoopEngine(), away_from_kinks(in_factors(case, 2, seed, "rnn-abs") for seed in range(100)))
 
 
-@pytest.mark.usefixtures("_one_block")
-def test_a_last_state_that_overflows_is_in_no_product_of_the_diagonal() -> None:
+def test_a_last_state_that_overflows_is_in_no_product_of_the_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch, 1, factored)
     run = in_factors(Case(steps=3, batch=2, hidden=8), 2, 0, "rnn-relu")
     with torch.no_grad():
         run.input[-1, 1] = 3e38

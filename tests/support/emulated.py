@@ -10,14 +10,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 import torch
 from torch import Tensor
 
 from steadyrnn.linalg.nvrtc import source, word
 
-__all__ = ["emulated_kernel", "is_there"]
+__all__ = ["emulate", "emulated_kernel", "is_there"]
 
 _FOLDER = Path(tempfile.gettempdir()) / "steadyrnn-emulated"
 _PLAIN = (  # what is written in machine code for a GPU
@@ -88,6 +91,15 @@ def built(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
+def emulate(monkeypatch: pytest.MonkeyPatch, processors: int, *modules: ModuleType) -> None:
+    """Let modules that compile kernels take these, as for a GPU of some multiprocessors."""
+    for module in modules:
+        monkeypatch.setattr(module, "kernel", emulated_kernel)
+        monkeypatch.setattr(module, "compiled", unwrap(module.compiled))  # nothing is kept for other tests
+        monkeypatch.setattr(module, "processors", lambda device: processors)
+
+
+@cache
 def emulated_kernel(
     package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
 ) -> Callable[..., None]:

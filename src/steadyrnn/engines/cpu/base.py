@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..base import Recurrence
 from ..call import Call, Forward, Gradients
 from .memory import scratch
 from .products import History, flat
@@ -126,8 +127,15 @@ class Family(ABC):
     def outside(self, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Return the gradients of input, input weight and input bias from the gates' adjoint (T, B, G * H)."""
         rows = flat(adjoint)
-        grad_x = (rows @ self.call.weight_ih).view(self.call.input.shape) if needs_input else None
-        return grad_x, rows.t() @ flat(self.call.input), None if self.call.bias_ih is None else rows.sum(0)
+        return (
+            self.grad_input(adjoint, needs_input),
+            rows.t() @ flat(self.call.input),
+            None if self.call.bias_ih is None else rows.sum(0),
+        )
+
+    def grad_input(self, adjoint: Tensor, needed: bool) -> Tensor | None:
+        """Return the gradient of the input, where it is needed, from the gates' adjoint (T, B, G * H)."""
+        return (flat(adjoint) @ self.call.weight_ih).view(self.call.input.shape) if needed else None
 
     def carry(self, grad: Tensor | None, like: Tensor) -> Tensor:
         """Return the adjoint of the final state as a tensor the loop may overwrite (and return as the initial one's)."""
@@ -138,7 +146,7 @@ class Family(ABC):
         return scratch(name, (self.steps, self.batch, width), self.call.input)
 
 
-def folded_bias(call: Call) -> Tensor | None:
+def folded_bias(call: Call | Recurrence) -> Tensor | None:
     """Return the sum of both biases, or the one there is."""
     if call.bias_ih is None or call.bias_hh is None:
         return call.bias_ih if call.bias_hh is None else call.bias_hh

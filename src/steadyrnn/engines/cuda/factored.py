@@ -199,6 +199,5 @@ class FactoredLoop(ElmanLoop):
         """Return gradients of the diagonal and of both factors, beside the others; some sums the adjoint brought along."""
         along, bias = (part.sum(0) for part in cast(Tensor, self.sums))  # each at the beginning of its own memory
         factors = factor_gradients(self.factors, self.history(adjoint, states, self.starts[0]), along)
-        rows, x = flat(adjoint), self.call.input
-        grad_x = (rows @ self.call.weight_ih).view(x.shape) if needs_input else None
-        return grad_x, rows.t() @ flat(x), None if self.call.bias_ih is None else bias.to(rows.dtype), factors
+        grad_w, grad_b = flat(adjoint).t() @ flat(self.call.input), bias.to(adjoint.dtype)
+        return self.grad_input(adjoint, needs_input), grad_w, None if self.call.bias_ih is None else grad_b, factors

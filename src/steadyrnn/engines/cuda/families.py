@@ -78,19 +78,15 @@ class GPUFamily(Family):
             return *self.outside(adjoint, needs_input), [weights[0] if inner is None else torch.cat(weights)]
         late, early, x = [flat(history.late) for history in histories], flat(histories[0].early), self.call.input
         edge, others = (-1, slice(-1)) if self.call.reverse else (0, slice(1, None))  # of time: what has no state before it
-        rows, biased = flat(adjoint), self.call.bias_ih is not None
-        grad_x = (rows @ self.call.weight_ih).view(x.shape) if needs_input else None
         if inner is None:  # then all sums have the same adjoints; the bias is the weight of an input that is 1
+            biased, grad_x = self.call.bias_ih is not None, self.grad_input(adjoint, needs_input)
             right = [early, flat(x[others]), *([early.new_ones(len(early), 1)] if biased else [])]
             both = over_time.product_over_time(late, right)
             grad_w = torch.addmm(both[:, self.hidden : self.hidden + x.shape[2]], adjoint[edge].t(), x[edge])
             grad_b = both[:, -1] + adjoint[edge].sum(0) if biased else None
         else:
-            both, grad_w, grad_b = (
-                over_time.product_over_time(late, [early]),
-                rows.t() @ flat(x),
-                rows.sum(0) if biased else None,
-            )
+            both = over_time.product_over_time(late, [early])
+            grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
         first = torch.cat([history.first for history in histories], dim=1)
         return grad_x, grad_w, grad_b, [torch.addmm(both[:, : self.hidden], first.t(), self.starts[0])]
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from steadyrnn.activations import Identity, LeakyReLU
 from steadyrnn.bounds.norms import above
@@ -12,6 +13,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.linalg.nvrtc import OnDevice, is_there, kernel
 
 from ..base import Recurrence
+from ..cpu.base import folded_bias
 from ..weights import stacked
 from ..windows import Windows
 from .direct import AT_ONCE, MOST_ROWS, THREADS, WIDEST, DirectLayout, layout_with
@@ -81,10 +83,7 @@ def input_part(recurrence: Recurrence) -> Tensor:
         >>> input_part(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero + 2, zero)).flatten()
         tensor([2., 2., 2.])
     """
-    x = recurrence.input
-    biases = [b for b in (recurrence.bias_ih, recurrence.bias_hh) if b is not None]
-    bias = biases[0] + biases[1] if len(biases) == 2 else biases[0] if biases else x.new_zeros(())
-    return torch.addmm(bias, x.reshape(-1, x.shape[2]), recurrence.weight_ih.T).view(*x.shape[:2], -1)
+    return linear(recurrence.input, recurrence.weight_ih, folded_bias(recurrence))
 
 
 class FusedWindows:
