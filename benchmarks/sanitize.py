@@ -80,12 +80,20 @@ def over_time() -> None:
 
 
 def windows() -> None:
-    """Windows of time, and norms of many inputs."""
-    layer = torch.nn.RNN(64, 20).cuda()
-    weight = layer.get_parameter("weight_hh_l0")
-    with torch.no_grad():
-        weight.mul_(0.5 / torch.linalg.matrix_norm(weight, 2))
-        check(sr.to_parallel(layer, 1e-4)(torch.randn(2**16, 1, 64, device="cuda"))[0])
+    """Windows of time and their adjoint, and norms of many inputs and cotangents."""
+    for size, name in ((20, "tanh"), (77, "relu"), (128, "tanh")):
+        layer = torch.nn.RNN(64, size, nonlinearity=name).cuda()
+        weight = layer.get_parameter("weight_hh_l0")
+        with torch.no_grad():
+            weight.mul_(0.5 / torch.linalg.matrix_norm(weight, 2))
+        fast, x = sr.to_parallel(layer, 1e-4), torch.randn(2**16, 1, 64, device="cuda")
+        with torch.no_grad():
+            check(fast(x)[0])
+        output = fast(x)[0]
+        check(output)
+        output.square().sum().backward()
+        for parameter in fast.parameters():
+            check(parameter.grad)
 
 
 GROUPS: dict[str, Callable[[], None]] = {

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import steadyrnn.engines.cuda as package
-from steadyrnn.engines.cuda import direct, factored, launch, planes, windows
+from steadyrnn.engines.cuda import direct, factored, launch, planes, window_loop
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
@@ -67,9 +67,13 @@ def in_factors(size: int, rank: int, variant: factored.Variant) -> Wanted:
     return factored.compiled.__wrapped__(factored_layout(size, rank, 128, 132), variant, DEVICE)
 
 
-def of_windows(size: int, kind: int) -> Wanted:
-    defined = windows.Shape.of(size, kind, True).defined
-    return Wanted(package.__name__, ("head", "packed", "windows"), "run_windows", defined, 0, DEVICE)
+def of_windows(size: int, variant: window_loop.Variant) -> Wanted:
+    return window_loop.compiled.__wrapped__(window_loop.window_layout(size), variant, DEVICE)
+
+
+def of_norms(vec: int, every: int) -> Wanted:
+    defined = (("threads", 256), ("vec", vec), ("every", every))
+    return Wanted(package.__name__, ("norms",), "run_norms", defined, 0, DEVICE)
 
 
 KERNELS: dict[str, Callable[[], Wanted]] = {
@@ -86,8 +90,11 @@ KERNELS: dict[str, Callable[[], Wanted]] = {
     "adjoint-on-matrix-units": lambda: scatter("matrix-units", launch.Variant(4, 2, 0, 2)),
     "factored": lambda: in_factors(700, 32, factored.Variant(0, 0, False, True)),
     "adjoint-of-factored": lambda: in_factors(512, 64, factored.Variant(2, 4, True, False)),
-    "windows": lambda: of_windows(100, 1),
-    "norms": lambda: Wanted(package.__name__, ("norms",), "run_norms", (("threads", 256), ("vec", 4)), 0, DEVICE),
+    "windows": lambda: of_windows(100, window_loop.Variant(1, False, True, False, True)),
+    "windows-with-a-trail": lambda: of_windows(33, window_loop.Variant(3, False, False, True, False)),
+    "adjoint-of-windows": lambda: of_windows(128, window_loop.Variant(0, True, False, True, True)),
+    "norms": lambda: of_norms(4, 0),
+    "every-norm": lambda: of_norms(1, 1),
     "planes": lambda: planes.compiled.__wrapped__(8, DEVICE),
     "planes-of-fours": lambda: planes.compiled.__wrapped__(4, DEVICE),
     "planes-of-any-columns": lambda: planes.compiled.__wrapped__(1, DEVICE),
@@ -97,7 +104,7 @@ KERNELS: dict[str, Callable[[], Wanted]] = {
 @pytest.fixture
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give back what is wanted instead of a kernel."""
-    for module in (launch, factored, direct, planes):
+    for module in (launch, factored, direct, planes, window_loop):
         monkeypatch.setattr(module, "kernel", Wanted)
 
 

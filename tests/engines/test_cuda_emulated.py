@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Engine, Recurrence
-from steadyrnn.engines.cuda import direct, factored, launch
+from steadyrnn.engines.cuda import direct, factored, launch, window_loop
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.plan import gather_layout
@@ -18,7 +18,7 @@ from steadyrnn.engines.windows import Windows
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.engines.test_cuda_families import LoopEngine
 from tests.engines.test_cuda_windows import truth
-from tests.support.emulated import emulate, emulated_kernel, is_there
+from tests.support.emulated import emulate, is_there
 from tests.support.errors import assert_within_budget, errors
 from tests.support.gpu import away_from_kinks, compare
 from tests.support.memory import poisoned_memory
@@ -177,11 +177,11 @@ def test_a_last_state_that_overflows_is_in_no_product_of_the_diagonal(monkeypatc
 @pytest.mark.parametrize("measure", [False, True])
 @pytest.mark.parametrize(("size", "batch"), [(20, 1), (33, 3), (128, 2)])
 def test_windows_of_time(size: int, batch: int, measure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "kernel", emulated_kernel)
-    monkeypatch.setattr(fused, "OnDevice", lambda device: torch.no_grad())
+    emulate(monkeypatch, 1, window_loop)
+    monkeypatch.setattr(window_loop, "OnDevice", lambda device: torch.no_grad())
     run, windows = make(CELLS["rnn-tanh"], Case(steps=11, batch=batch, hidden=size), torch.float32), Windows(2, 3, 4)
     cold = torch.cat([run.state[0].detach(), torch.zeros(3 * batch, size)])
-    found = FusedWindows(run, fused.input_part(run), windows, measure)
+    found = FusedWindows(run, fused.input_part(run), windows, measure, keep=False)
     led, end = found.begin(cold)
     exact, plain = truth(run, windows), truth(run, windows, torch.float32)
 

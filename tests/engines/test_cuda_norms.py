@@ -1,4 +1,4 @@
-"""The largest 2-norm of many vectors: its kernel's own source on the CPU, and on a GPU."""
+"""2-norms of many vectors: its kernel's own source on the CPU, and on a GPU."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.cuda import norms
-from steadyrnn.engines.cuda.norms import largest_square, takes
+from steadyrnn.engines.cuda.norms import every_norm, largest_square, takes
 from tests.support.emulated import emulated_kernel, is_there
 from tests.support.memory import poisoned_memory
 
@@ -50,6 +50,16 @@ class TestEmulated:
     def test_vectors_that_begin_anywhere_in_memory(self) -> None:
         assert is_right(drawn(9, 4).flatten()[1:33].view(8, 4))
 
+    @pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 128), (16, 5), (50, 4), (40, 300)])
+    def test_the_norm_of_every_vector(self, rows: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(norms, "takes", lambda vectors: True)
+        x = drawn(rows, size)
+        x[0, 0] = 1e30  # whose square is above float32
+        with poisoned_memory():
+            torch.testing.assert_close(every_norm(x), x.double().norm(dim=-1), rtol=1e-14, atol=0)
+        x[-1, -1] = math.nan
+        assert every_norm(x).isnan().tolist() == [False] * (rows - 1) + [True]
+
     @pytest.mark.parametrize("row", [0, 7, 39])
     def test_nan_and_infinity_stay(self, row: int) -> None:
         x = drawn(40, 8)
@@ -76,5 +86,6 @@ def test_on_a_gpu(shape: tuple[int, ...]) -> None:
         assert is_right(x)
     truth = float(x.double().square().sum(-1).max().sqrt())
     assert truth <= largest_norm(x) <= truth * (1 + 4 * (shape[-1] + 8) * EPS)
+    torch.testing.assert_close(every_norm(x), x.double().norm(dim=-1), rtol=1e-14, atol=0)
     x.view(-1)[12345] = math.nan
     assert math.isnan(largest_norm(x))

@@ -62,7 +62,7 @@ def test_the_kernel_runs_windows_as_the_reference_does(
 ) -> None:
     run = recurrence(name, steps, batch, size)
     monkeypatch.setattr(torch, "empty_like", lambda t: torch.full_like(t, torch.nan))  # what is not written shows
-    fused = launch.FusedWindows(run, launch.input_part(run), windows, measure=True)
+    fused = launch.FusedWindows(run, launch.input_part(run), windows, measure=True, keep=False)
     cold = torch.cat([run.state[0], run.state[0].new_zeros((windows.number - 1) * batch, size)])
     led, end = fused.begin(cold)
     exact, plain = truth(run, windows), truth(run, windows, torch.float32)
@@ -74,7 +74,7 @@ def test_the_kernel_runs_windows_as_the_reference_does(
 @pytest.mark.parametrize("bias", [True, False])
 def test_windows_run_again_from_given_states(bias: bool) -> None:
     run, windows = recurrence("rnn-tanh", 11, 2, 5, bias=bias), Windows(2, 3, 3)
-    fused = launch.FusedWindows(run, launch.input_part(run), windows, measure=False)
+    fused = launch.FusedWindows(run, launch.input_part(run), windows, measure=False, keep=False)
     cold = torch.cat([run.state[0], run.state[0].new_zeros(4, 5)])
     led, end = fused.begin(cold)
     first = fused.output.clone()
@@ -93,7 +93,7 @@ def test_tanh_is_accurate_everywhere_and_saturates(value: float, sign: int) -> N
     x = torch.full((2, 1, 1), sign * value, device=DEVICE)
     zero, one = torch.zeros(1, 1, device=DEVICE), torch.ones(1, 1, device=DEVICE)
     run = Recurrence(CELLS["rnn-tanh"], x, (zero,), one, zero)
-    fused = launch.FusedWindows(run, launch.input_part(run), Windows(0, 1, 2), measure=False)
+    fused = launch.FusedWindows(run, launch.input_part(run), Windows(0, 1, 2), measure=False, keep=False)
     fused.begin(torch.zeros(2, 1, device=DEVICE))
     exact = x.double().tanh()
     assert float((fused.output - exact).abs().max()) <= 4 * 2.0**-24 * float(exact.abs().max())
@@ -102,7 +102,7 @@ def test_tanh_is_accurate_everywhere_and_saturates(value: float, sign: int) -> N
 def test_padding_units_never_reach_the_result() -> None:
     """Sigmoid of a padding unit is 1/2, which the next product must not see."""
     run, windows = recurrence("rnn-sigmoid", 6, 1, 17), Windows(0, 3, 2)
-    fused = launch.FusedWindows(run, launch.input_part(run), windows, measure=True)
+    fused = launch.FusedWindows(run, launch.input_part(run), windows, measure=True, keep=False)
     fused.begin(torch.cat([run.state[0], torch.zeros(1, 17, device=DEVICE)]))
     assert fused.largest() <= 1.001 * float(torch.linalg.vector_norm(truth(run, windows)[0], dim=-1).max())
 
@@ -116,14 +116,14 @@ def test_padding_units_never_reach_the_result() -> None:
 def test_what_it_cannot_run_is_refused_with_the_reason(change: dict[str, Tensor], why: str) -> None:
     run = recurrence("rnn-tanh", 3, 1, 2)
     run = run._replace(input=run.input.cpu(), **change)
-    assert why in (launch.refusal(run) or "")
+    assert why in (launch.refusal(run, keep=False) or "")
 
 
 def test_a_state_that_overflows_when_squared_is_bounded_all_the_same() -> None:
     x = torch.full((2, 1, 1), 1e30, device=DEVICE)
     zero, one = torch.zeros(1, 1, device=DEVICE), torch.ones(1, 1, device=DEVICE)
     run = Recurrence(CELLS["rnn-identity"], x, (zero,), one, zero)
-    fused = launch.FusedWindows(run, launch.input_part(run), Windows(0, 1, 2), measure=True)
+    fused = launch.FusedWindows(run, launch.input_part(run), Windows(0, 1, 2), measure=True, keep=False)
     fused.begin(torch.zeros(2, 1, device=DEVICE))
     assert 1e30 <= fused.largest() < 1e40
 

@@ -23,6 +23,10 @@
 using std::max;
 using std::min;
 
+struct float2 {
+    float x, y;
+};
+static float2 make_float2(float x, float y) { return {x, y}; }
 struct float4 {
     float x, y, z, w;
 };
@@ -39,7 +43,7 @@ struct Fiber {
     State state;
     unsigned thread, block;
     unsigned arrivals;  // at barriers of the cluster
-    float sent;
+    double sent;
     std::array<unsigned, 6> fragments;
 };
 
@@ -51,6 +55,7 @@ static unsigned first_block, together_now, dynamic_bytes, threads_now;
 static unsigned late;  // a block that waits until the others cannot go on without it
 static std::vector<unsigned> arrivals;  // of each block's threads, at barriers of the cluster
 static std::mt19937* dice;
+static unsigned named_bytes;
 static std::map<std::string, unsigned> named;  // where arrays of shared memory with a name lie, behind what has none
 static void (*body)();
 
@@ -72,10 +77,11 @@ static void wait_as(State state) {
 
 static void __syncthreads() { wait_as(AT_BLOCK); }
 
-static float __shfl_xor_sync(unsigned, float value, int far) {
+template <class Value>
+static Value __shfl_xor_sync(unsigned, Value value, int far) {
     current->sent = value;
     wait_as(AT_WARP);
-    const float there = fibers[(current - fibers.data()) ^ far].sent;
+    const Value there = fibers[(current - fibers.data()) ^ far].sent;
     wait_as(AT_WARP);
     return there;
 }
@@ -126,8 +132,8 @@ static char* shared_memory(unsigned block) { return memories[block - first_block
 
 static char* named_memory(const char* name, unsigned bytes) {
     if (!named.count(name)) {
-        unsigned end = (dynamic_bytes + 127) / 128 * 128 + 8192 * (unsigned)named.size();
-        named[name] = end;
+        named[name] = (dynamic_bytes + named_bytes + 127) / 128 * 128;
+        named_bytes += (bytes + 127) / 128 * 128;
     }
     return shared_memory(current->block) + named[name];
 }
@@ -226,7 +232,7 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
     memories.assign(blocks, std::vector<char>(shared + (1 << 16), (char)0xff));  // NaN
     together_now = blocks, threads_now = threads, dynamic_bytes = shared, dice = &drawn;
     arrivals.assign(blocks, 0);
-    named.clear(), mailboxes.clear(), flying.clear();
+    named.clear(), named_bytes = 0, mailboxes.clear(), flying.clear();
     std::vector<size_t> order;
     for (size_t i = 0; i < fibers.size(); ++i) {
         Fiber& fiber = fibers[i];

@@ -42,7 +42,12 @@ _PLAIN = (  # what is written in machine code for a GPU
     (r"(?s)    float4 v;\n    asm volatile\(\"ld\.shared.*?return v;\n", "    return *(const float4*)at(from + beyond);\n"),
     (r"(?s)    float there;\n    asm volatile\(\"shfl.*?return there;\n", "    return __shfl_xor_sync(0, v, far);\n"),
     (r"(?s)__device__ __forceinline__ void put\(.*?\n}\n", ""),
+    (
+        r'asm\("cvt\.rn\.bf16x2\.f32 %0, %1, %2;" : "=r"\(both\) : "f"\(high\), "f"\(low\)\);',
+        "both = to_bfloat16(low) | (u32)to_bfloat16(high) << 16;",
+    ),
     (r"(?s)#if NUMBER == 1\n    asm volatile\(\"mma\.sync.*?\"r\"\(b1\)\);\n", "    multiply_fragments(c, a, b0, b1);\n"),
+    (r"(?s)asm volatile\(\"mma\.sync\.[\w.]*bf16\.bf16.*?\"r\"\(b1\)\);", "multiply_fragments(c, a, b0, b1);"),
 )
 _HELPERS = """
 static unsigned short to_bfloat16(float value) {
@@ -70,7 +75,7 @@ def text_of(package: str, names: tuple[str, ...], entry: str, defined: tuple[tup
     for pattern, plain in _PLAIN:
         text = re.sub(pattern, plain, text)
     assert "asm" not in text
-    assert "multiply_fragments" not in text or dict(defined)["number"] == 1  # the only ones there are
+    assert "tensor_product" not in names or dict(defined)["number"] == 1  # there are matrix units for no others
     head = Path(__file__).with_suffix(".h").read_text(encoding="utf-8")
     return f"{head}{_HELPERS}{text}\nEMULATED({entry}, {together})\n"
 

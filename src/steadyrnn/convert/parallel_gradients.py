@@ -16,6 +16,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.cuda.norms import every_norm
 from steadyrnn.engines.parallel import Pass, WindowRun
 from steadyrnn.engines.weights import flattened, grouped, stacked
 from steadyrnn.engines.windows import Windows
@@ -174,26 +175,28 @@ class Masks:
     def _main_flags(self, one: Pass) -> Tensor:
         """Say at which steps of a pass the masks are proven, (C, J, B)."""
         run = self.run
-        decay, errors = _powers(run.contraction.rate, run.windows.chunk, one.output), one.errors.to(one.output.device)
+        output = run.main_output(one)
+        decay, errors = _powers(run.contraction.rate, run.windows.chunk, output), one.errors.to(output.device)
         before = decay.view(-1, 1, 1) * errors / run.contraction.norm.lower
-        return self._flags(run.main_input(), one.start[0], one.output, before)
+        return self._flags(run.main_input(), one.start[0], output, before)
 
     def _warm_flags(self) -> Tensor:
         """Say at which steps of the warm-up the masks are proven, (k, J, B)."""
         run, first = self.run, (self.run.earlier or [self.run.latest])[0]
         k, chunk, number = run.windows
         norm, rate, rows = run.contraction.norm, run.contraction.rate, run.rows
-        errors = first.errors.to(run.warm.device)
+        warm = run.warm_output()
+        errors = first.errors.to(warm.device)
         before = _powers(rate, k, errors).view(-1, 1, 1).expand(-1, number, rows) * (run.radius / norm.lower)
         if 1 < k <= chunk:
-            there = first.output[chunk - k : -1, : (number - 1) * rows].double()
-            gap = torch.linalg.vector_norm(run.warm[:-1, rows:].double() - there, dim=-1).unflatten(1, (number - 1, rows))
+            there = run.main_output(first)[chunk - k : -1, : (number - 1) * rows].double()
+            gap = torch.linalg.vector_norm(warm[:-1, rows:].double() - there, dim=-1).unflatten(1, (number - 1, rows))
             carried = _powers(rate, chunk, errors)[chunk - k + 1 :].view(-1, 1, 1) * errors[:-1]
             measured = gap * (1 + 1e-12) + carried / norm.lower
             before = torch.cat([before[:1], torch.cat([before[1:, :1], before[1:, 1:].minimum(measured)], dim=1)])
-        start = run.warm.new_zeros(number * rows, run.warm.shape[2])
+        start = warm.new_zeros(number * rows, warm.shape[2])
         start[:rows] = run.recurrence.state[0]
-        return self._flags(run.warm_input(), start, run.warm, before)
+        return self._flags(run.warm_input(), start, warm, before)
 
     def _flags(self, data: Tensor, start: Tensor, output: Tensor, before: Tensor) -> Tensor:
         """Say at which steps all masks are proven, for errors ``before`` each step, (steps, J, B)."""
@@ -222,6 +225,7 @@ def frozen(run: WindowRun) -> WindowRun:
     kept = copy.copy(run)
     kept.recurrence = _detached(run.recurrence)
     kept.warm, kept.joined = run.warm.detach(), run.joined.detach()
+    kept.fused = None if run.fused is None else run.fused.frozen()
     kept.earlier, kept.latest = [_without_graph(one) for one in run.earlier], _without_graph(run.latest)
     return kept
 
@@ -267,7 +271,7 @@ class Evidence:
         """Note the cotangent of the outputs; autograd has none where final states only are used."""
         if gradient is None:
             return
-        self.add(torch.linalg.vector_norm(gradient.detach().double(), dim=-1))
+        self.add(every_norm(gradient.detach()))
 
     def add(self, norms: Tensor) -> None:
         """Add norms (T, B) to those that arrived."""

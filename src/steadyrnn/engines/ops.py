@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import Function
 from torch.nn import Parameter
 
 from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import cell_from_key
 
-from .adjoint import fresh, reference_gradients
+from .adjoint import fresh, reference_gradients, wants_graph
 from .base import Recurrence
 from .call import Call, Forward, Kernel
 from .weights import grouped
@@ -134,9 +133,7 @@ def pulled_back(
     tensors = (x, weight_ih, *state, *recurrent, bias_ih, bias_hh, theta)
     if all(g is None for g in arrived):
         return [None] * len(tensors)
-    many = peek_interpreter_stack() is not None or any(g is not None and is_legacy_batchedtensor(g) for g in arrived)
-    # a second derivative is wanted, or one for many cotangents at once
-    if (torch.is_grad_enabled() or many) and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and wants_graph(arrived):
         views = fresh(tensors)
         return reference_gradients(rebuilt(kept, views, sizes), views, needs, arrived)
     given = (x, weight_ih, state, recurrent, bias_ih, bias_hh, theta, sizes, done, arrived)

@@ -43,7 +43,7 @@ def lengths_of(recurrence: Recurrence) -> Tensor | None:
 
 
 def fuses(recurrence: Recurrence, requested: str) -> bool:
-    """Say whether one kernel runs all windows of a recurrence in place: where there is one, and no gradient is wanted.
+    """Say whether one kernel runs all windows of a recurrence in place: where there is one.
 
     Example:
         >>> from steadyrnn.cells.registry import CELLS
@@ -51,7 +51,7 @@ def fuses(recurrence: Recurrence, requested: str) -> bool:
         >>> fuses(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero), "auto")  # on a CPU
         False
     """
-    return requested == "auto" and not is_kept(recurrence.tensors) and refusal(recurrence) is None
+    return requested == "auto" and refusal(recurrence, is_kept(recurrence.tensors)) is None
 
 
 def check_windows(recurrence: Recurrence, windows: Windows) -> None:
@@ -133,7 +133,7 @@ class WindowRun:
         self.sweeps = 0
         self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
         self.earlier: list[Pass] = []
-        self.fused = None if gates is None else FusedWindows(recurrence, gates, windows, measure)
+        self.fused = None if gates is None else FusedWindows(recurrence, gates, windows, measure, is_kept(recurrence.tensors))
         if self.fused is not None:
             self.choice = Choice("cuda", "one kernel runs all windows in place")
         self.warm, start, first = self._begin()
@@ -154,13 +154,25 @@ class WindowRun:
 
     def main_input(self) -> Tensor:
         """Return the input behind every warm-up, shape (C, J * B, D), zero behind the last time."""
-        (k, chunk, number), x = self.windows, self.recurrence.input
+        return self._cut(self.recurrence.input)
+
+    def _cut(self, x: Tensor) -> Tensor:
+        """Return a sequence (T, B, N) in windows behind their warm-ups, (C, J * B, N), zero behind the last time."""
+        k, chunk, number = self.windows
         if k + number * chunk == x.shape[0]:
             return x[k:].unflatten(0, (number, chunk)).transpose(0, 1).reshape(chunk, -1, x.shape[2])  # type: ignore[no-any-return]
         edge = k + (number - 1) * chunk
         last = pad(x[edge:], (0, 0, 0, 0, 0, edge + chunk - x.shape[0])).unsqueeze(1)  # (C, 1, B, D)
         whole = x[k:edge].unflatten(0, (number - 1, chunk)).transpose(0, 1)  # (C, J - 1, B, D)
         return torch.cat([whole, last], dim=1).flatten(1, 2)
+
+    def warm_output(self) -> Tensor:
+        """Return the outputs of every warm-up, shape (k, J * B, H); of one kernel, where gradients are wanted."""
+        return self.warm if self.fused is None else torch.cat([self.warm, self.fused.trail], dim=1)
+
+    def main_output(self, one: "Pass") -> Tensor:
+        """Return the outputs of a pass, shape (C, J * B, H); what lies behind the last time means nothing."""
+        return one.output if self.fused is None else self._cut(one.output)
 
     def _remaining(self, first: int, most: int) -> Tensor | None:
         """Return how many of ``most`` steps from ``first`` on each window's rows run, (J * B,); None where nobody asks."""
@@ -218,7 +230,8 @@ class WindowRun:
     def _main_run(self, start: State) -> tuple[Tensor, State]:
         """Run every window behind its warm-up."""
         if self.fused is not None:
-            return self.fused.output, (self.fused.again(*start),)
+            end = self.fused.again(*start)
+            return self.fused.output, (end,)
         return self._run(self.main_input(), start, self._remaining(self.windows.warmup, self.windows.chunk))
 
     def _run(self, data: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:

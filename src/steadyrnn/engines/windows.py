@@ -11,7 +11,7 @@ OVERHEAD = {"cpu": 2**18, "cuda": 3 * 2**19}
 SETUP = {"cpu": 64, "cuda": 4096}
 """What windows cost however many steps they have, in steps of few rows."""
 
-_HALF = 0.6
+_HALF = 0.7
 """What a step of a kernel costs when at most half of its rows are there, of its price."""
 
 
@@ -106,7 +106,7 @@ def choose_fused(
         rows: B, above 0.
         warmup: The warm-up that is sure to be enough.
         lanes: Rows that run side by side.
-        step_cost: What a step of them costs, in units of a step of few rows; of half as many, six tenths of it.
+        step_cost: What a step of them costs, in units of a step of few rows; of half as many, seven tenths of it.
         chunk: C, if it is not to be chosen.
         gamble: Whether a shorter warm-up may be tried.
         setup: What windows cost beside their steps.

@@ -11,27 +11,11 @@ from steadyrnn.linalg.nvrtc import Compiled, kernel
 from .kinds import NUMBERS, PACKAGE
 from .launch import Rows, gather, processors
 
-__all__ = [
-    "AT_ONCE",
-    "MOST_ROWS",
-    "THREADS",
-    "WIDEST",
-    "DirectLayout",
-    "Variant",
-    "direct_layout",
-    "elman",
-    "layout_with",
-    "takes_bias",
-]
+__all__ = ["DirectLayout", "Variant", "direct_layout", "elman", "takes_bias"]
 
-WIDEST = 128
-"""The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
-THREADS = 256
-"""Of a block."""
-AT_ONCE = 2
-"""Blocks that run on a multiprocessor."""
-MOST_ROWS = 8
-"""Of a block."""
+_WIDEST = 128  # units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor
+_THREADS = 256
+_AT_ONCE, _MOST_ROWS = 2, 8  # blocks that run on a multiprocessor, rows of a block
 _SPLIT = 8  # lanes that share a result
 
 
@@ -51,7 +35,7 @@ class DirectLayout(NamedTuple):
     @property
     def defined(self) -> dict[str, int]:
         """What the sources want defined, but for the variant."""
-        return {"threads": THREADS, "gates": 1, "blocks": 1, "far": 0, "units": WIDEST, **self._asdict()}
+        return {"threads": _THREADS, "gates": 1, "blocks": 1, "far": 0, "units": _WIDEST, **self._asdict()}
 
 
 @cache
@@ -68,19 +52,11 @@ def direct_layout(size: int, batch: int, processors: int, narrow: bool = False) 
         >>> direct_layout(128, 128, 132), direct_layout(64, 1024, 132).rows, direct_layout(129, 1, 132)
         (DirectLayout(each=4, depth=16, pack=1, items=1), 4, None)
     """
-    least = -(-batch // (AT_ONCE * processors))
-    rows = next((rows for rows in (1, 2, 4) if rows >= least), MOST_ROWS)
-    return None if size > WIDEST or (narrow and rows > 1) else layout_with(size, rows)
-
-
-def layout_with(size: int, rows: int) -> DirectLayout:
-    """Return the layout with a power of two of rows a block, up to :data:`MOST_ROWS`.
-
-    Example:
-        >>> layout_with(128, 8)
-        DirectLayout(each=4, depth=16, pack=2, items=4)
-    """
-    each = next(each for each in (1, 2, 4) if each * (THREADS // _SPLIT) >= size)
+    least = -(-batch // (_AT_ONCE * processors))
+    rows = next((rows for rows in (1, 2, 4) if rows >= least), _MOST_ROWS)
+    if size > _WIDEST or (narrow and rows > 1):
+        return None
+    each = next(each for each in (1, 2, 4) if each * (_THREADS // _SPLIT) >= size)
     pack = min(rows, _SPLIT // each)
     return DirectLayout(each, -(-size // (4 * _SPLIT)) * 4, pack, rows // pack)
 
@@ -120,7 +96,7 @@ def elman(
         return
     run = compiled(layout, Variant(NUMBERS[output.dtype], kind, back, keep), output.device)
     nothing = output
-    run(-(-batch // layout.rows), THREADS, 0, [
+    run(-(-batch // layout.rows), _THREADS, 0, [
         gates, weight, nothing if bias is None else bias, nothing if begin is None else begin, output, extra, end,
         nothing if rows.lengths is None else rows.lengths, float(slope), steps, batch, size, int(bias is not None),
         int(begin is not None), int(rows.lengths is not None), int(rows.backwards), int(given),

@@ -1,4 +1,4 @@
-"""The largest 2-norm of many vectors, read from memory once."""
+"""2-norms of many vectors, which are read from memory once."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from steadyrnn.linalg.nvrtc import OnDevice, is_there, kernel
 from .kinds import PACKAGE
 from .launch import processors
 
-__all__ = ["largest_square", "takes"]
+__all__ = ["every_norm", "largest_square", "takes"]
 
 _THREADS, _BLOCKS = 256, 8  # of a block, and of a multiprocessor
 _MANY = 2**22  # numbers from which it pays
@@ -28,12 +28,34 @@ def takes(vectors: Tensor) -> bool:
 
 def largest_square(vectors: Tensor) -> Tensor:
     """Return the largest sum of squares of vectors (..., N), a number on their device; NaN where there is one."""
-    size = vectors.shape[-1]
-    blocks = _BLOCKS * processors(vectors.device)
-    warps = blocks * _THREADS // 32
-    most, vec = vectors.new_empty(warps), 1 if size % 4 or vectors.data_ptr() % 16 else 4
-    with OnDevice(vectors.device):
-        defined = (("threads", _THREADS), ("vec", vec), ("blocks", 1))
-        run = kernel(PACKAGE, ("norms",), "run_norms", defined, 0, vectors.device)
-        run(blocks, _THREADS, 0, [vectors, most, vectors.numel() // size, size, warps])
+    most = vectors.new_empty(_warps(vectors))
+    _launch(vectors, most, every=False)
     return most.max()
+
+
+def every_norm(vectors: Tensor) -> Tensor:
+    """Return the 2-norm of each of vectors (..., N) in float64, without a copy of them in it where the kernel is for them.
+
+    Example:
+        >>> every_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([5., 1.], dtype=torch.float64)
+    """
+    if not takes(vectors):
+        plain: Tensor = torch.linalg.vector_norm(vectors.double(), dim=-1)
+        return plain
+    found = vectors.new_empty(vectors.shape[:-1], dtype=torch.float64)
+    _launch(vectors, found, every=True)
+    return found
+
+
+def _warps(vectors: Tensor) -> int:
+    return _BLOCKS * processors(vectors.device) * _THREADS // 32
+
+
+def _launch(vectors: Tensor, found: Tensor, every: bool) -> None:
+    size, warps = vectors.shape[-1], _warps(vectors)
+    vec = 1 if size % 4 or vectors.data_ptr() % 16 else 4
+    with OnDevice(vectors.device):
+        defined = (("threads", _THREADS), ("vec", vec), ("every", int(every)), ("blocks", 1))
+        run = kernel(PACKAGE, ("norms",), "run_norms", defined, 0, vectors.device)
+        run(warps * 32 // _THREADS, _THREADS, 0, [vectors, found, vectors.numel() // size, size, warps])

@@ -1,0 +1,106 @@
+// One product a step where a block holds the whole matrix and multiplies it with ROWS vectors by the matrix units: matrix and
+// vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of it. Sums are
+// float32.
+//
+// A warp has 16 results, of which a lane finishes two neighbours in two rows: two pairs. The larger two parts of the matrix lie
+// in registers, the smallest, of which there is one product, in shared memory: so two blocks fit a multiprocessor, and one
+// multiplies while the other does the rest. Vectors lie in shared memory by part and row, two entries a word; rows are so far
+// apart that neither eight lanes that read 16 bytes each nor 32 that write a word each meet in a bank. The order of entries
+// within a chunk of 32 is tensor_product.cu's.
+//
+// Beside head.cu's, defined by the caller: CHUNKS (of a vector).
+
+#define ROWS 8
+#define WORDS (16 * (CHUNKS | 1))
+#define PART (ROWS / 2 * (2 * WORDS + 8))
+#define FRAGMENTS (THREADS * 2 * CHUNKS)  // of a part of the matrix
+
+typedef u32 Vectors[3][PART];
+
+struct Pair {
+    float low, high;
+};
+
+__device__ __forceinline__ u32 two_of(float low, float high) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+__device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
+__device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
+
+// Infinity becomes infinity and NaN.
+__device__ __forceinline__ void take_apart(Pair left, u32 (&part)[3]) {
+#pragma unroll
+    for (int p = 0; p < 3; ++p) {
+        part[p] = two_of(left.low, left.high);
+        left.low -= low_of(part[p]), left.high -= high_of(part[p]);
+    }
+}
+
+__device__ __forceinline__ void add_parts(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ int row_at(int row) { return row / 2 * (2 * WORDS + 8) + row % 2 * WORDS; }
+
+struct Planed {
+    uint4 w[2][2 * CHUNKS];
+    uint4* smallest;
+    int lane, unit;  // the first of its units
+
+    // value(o, k): the entry of the matrix, 0 beyond it
+    template <class Value>
+    __device__ __forceinline__ Planed(uint4* shared, Value value) : smallest(shared + threadIdx.x) {
+        lane = threadIdx.x % 32, unit = threadIdx.x / 32 * 16 + lane / 4 * 2;
+#pragma unroll
+        for (int j = 0; j < 2 * CHUNKS; ++j) {
+            const int k = j / 2 * 32 + lane % 4 * 8 + j % 2 * 4;
+            u32 part[4][3];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                take_apart({value(unit + i % 2, k + i / 2 * 2), value(unit + i % 2, k + i / 2 * 2 + 1)}, part[i]);
+#pragma unroll
+            for (int p = 0; p < 2; ++p) w[p][j] = make_uint4(part[0][p], part[1][p], part[2][p], part[3][p]);
+            smallest[j * THREADS] = make_uint4(part[0][2], part[1][2], part[2][2], part[3][2]);
+        }
+    }
+
+    // Of pair i.
+    __device__ __forceinline__ int row(int i) const { return lane % 4 * 2 + i; }
+
+    __device__ __forceinline__ void write(Vectors& to, int i, const Pair& value) const {
+        u32 part[3];
+        take_apart(value, part);
+#pragma unroll
+        for (int p = 0; p < 3; ++p) to[p][row_at(row(i)) + unit / 2] = part[p];
+    }
+
+    __device__ __forceinline__ void times(const Vectors& vectors, Pair (&result)[2]) const {
+        float sum[3][4] = {};  // of large, small and smallest products
+#pragma unroll
+        for (int j = 0; j < CHUNKS; ++j) {
+            uint4 v[3];
+#pragma unroll
+            for (int p = 0; p < 3; ++p)
+                v[p] = *reinterpret_cast<const uint4*>(&vectors[p][row_at(lane / 4) + j * 16 + lane % 4 * 4]);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const uint4 a[3] = {w[0][2 * j + half], w[1][2 * j + half], smallest[(2 * j + half) * THREADS]};
+#pragma unroll
+                for (int p = 2; p >= 0; --p) {
+#pragma unroll
+                    for (int q = 0; p + q < 3; ++q)
+                        add_parts(sum[p + q], a[p], half ? v[q].z : v[q].x, half ? v[q].w : v[q].y);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            result[i].low = sum[0][i] + (sum[1][i] + sum[2][i]);
+            result[i].high = sum[0][2 + i] + (sum[1][2 + i] + sum[2][2 + i]);
+        }
+    }
+};

@@ -1,0 +1,159 @@
+"""The kernel that runs an Elman cell over windows of time, or its adjoint, launched: layout, memory, arguments."""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyrnn.activations import LeakyReLU
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.linalg.nvrtc import Compiled, OnDevice, kernel
+
+from ..windows import Windows
+from .kinds import KINDS, NUMBERS, PACKAGE
+from .launch import processors
+
+__all__ = ["WIDEST", "Passed", "Way", "lanes", "run_adjoint", "run_windows"]
+
+WIDEST = 128
+"""The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
+_ROWS, _WARPS = 8, 16  # of a block, and of a multiprocessor
+
+
+class Layout(NamedTuple):
+    """How ``source/planed.cu`` is compiled."""
+
+    chunks: int  # of 32 entries of a vector
+    threads: int
+    at_once: int  # blocks on a multiprocessor
+
+
+@cache
+def window_layout(size: int) -> Layout:
+    """Return the layout for ``size`` units.
+
+    Example:
+        >>> window_layout(128), window_layout(20)
+        (Layout(chunks=4, threads=256, at_once=2), Layout(chunks=1, threads=64, at_once=8))
+    """
+    warps = -(-size // 16)
+    return Layout(-(-size // 32), warps * 32, _WARPS // warps)
+
+
+def lanes(size: int, device: torch.device) -> int:
+    """Return how many rows run side by side."""
+    return processors(device) * window_layout(size).at_once * _ROWS
+
+
+class Way(NamedTuple):
+    """Which windows are run, and by which cell."""
+
+    cell: RNNStep
+    windows: Windows
+    first: int  # time at which window 0 starts
+    lead: int  # steps of other windows that are those of the window before, too
+
+    @property
+    def slope(self) -> float:
+        """Below zero."""
+        activation = self.cell.activation
+        return float(activation.slope) if isinstance(activation, LeakyReLU) else 0.0
+
+
+class Passed(NamedTuple):
+    """What windows leave behind."""
+
+    output: Tensor  # (T, B, H)
+    end: Tensor  # (J * B, H)
+    led: Tensor  # states behind leads, (J * B, H)
+    trail: Tensor  # states in leads of windows but the first, (lead, (J - 1) * B, H); of no step where they are not kept
+    squares: Tensor  # largest sum of squares of each row's states, (J * B,); of no row where they are not measured
+
+
+class Variant(NamedTuple):
+    """Which of the kernels of a source is meant."""
+
+    kind: int  # of activation
+    back: bool
+    measure: bool
+    trail: bool
+    even: bool
+
+
+@cache
+def compiled(layout: Layout, variant: Variant, device: torch.device) -> Compiled:
+    """Return the kernel for a layout."""
+    own = {"gates": 1, "blocks": 1, "far": 0, "units": WIDEST, "items": 1, "number": NUMBERS[torch.float32]}
+    defined = {**layout._asdict(), **variant._asdict(), **own}
+    return kernel(PACKAGE, ("head", "planed", "windows"), "run_windows", tuple(defined.items()), 0, device)
+
+
+def run_windows(
+    gates: Tensor, weight: Tensor, begin: Tensor, way: Way, *, keep: bool, measure: bool, output: Tensor | None = None
+) -> Passed:
+    """Run windows.
+
+    Args:
+        gates: What inputs and biases add to every pre-activation, (T, B, H).
+        weight: (H, H).
+        begin: States before windows, (J * B, H).
+        way: Which windows.
+        keep: Whether states of leads are kept.
+        measure: Whether the largest states are noted.
+        output: Where outputs go; times before the first window stay as they are.
+    """
+    output = torch.empty_like(gates) if output is None else output
+    led, end = torch.empty_like(begin) if way.lead else begin, torch.empty_like(begin)
+    behind, size = begin.shape[0] - gates.shape[1], begin.shape[1]
+    trail = gates.new_empty(way.lead if keep else 0, behind, size)
+    squares = begin.new_zeros(len(begin) if measure else 0)
+    nothing = output
+    start(
+        [gates, weight, begin, output, trail, nothing, nothing, led, end, squares], way, gates.shape, False, measure, keep,
+        True, True,
+    )  # fmt: skip
+    return Passed(output, end, led, trail, squares)
+
+
+def run_adjoint(
+    grad: Tensor | None, grad_end: Tensor | None, weight: Tensor, output: Tensor, trail: Tensor, way: Way
+) -> Passed:
+    """Run the adjoint of windows: their outputs' and states' places then hold adjoints of pre-activations.
+
+    Args:
+        grad: Gradient of the outputs, (T, B, H), contiguous.
+        grad_end: Gradient of the last states, (J * B, H), contiguous.
+        weight: (H, H).
+        output: What windows gave.
+        trail: Likewise, kept.
+        way: Which windows.
+
+    Returns:
+        Adjoints; ``end`` is the gradient of ``begin``.
+    """
+    adjoint, back = torch.empty_like(output), torch.empty_like(trail)
+    end = output.new_empty(way.windows.number * output.shape[1], output.shape[2])
+    nothing = output
+    start(
+        [
+            nothing if grad is None else grad, weight, nothing if grad_end is None else grad_end, adjoint, back, output, trail,
+            nothing, end, nothing,
+        ],
+        way, output.shape, True, False, True, grad is not None, grad_end is not None,
+    )  # fmt: skip
+    return Passed(adjoint, end, end, back, end[:0])
+
+
+def start(
+    tensors: list[Tensor], way: Way, shape: torch.Size, back: bool, measure: bool, trail: bool, given: bool, begun: bool
+) -> None:
+    """Launch the kernel; arguments as in ``source/windows.cu``."""
+    (steps, batch, size), number, device = shape, way.windows.number, tensors[0].device
+    layout = window_layout(size)
+    even = size % 2 == 0 and all(t.data_ptr() % 8 == 0 for t in tensors)
+    run = compiled(layout, Variant(KINDS[type(way.cell.activation)], back, measure, trail, even), device)
+    with OnDevice(device):
+        run(-(-number * batch // _ROWS), layout.threads, 0, [
+            *tensors, way.slope, steps, batch, size, number, way.first, way.lead, way.windows.chunk, int(given), int(begun),
+        ])  # fmt: skip
