@@ -1,9 +1,10 @@
 """Our layers on a GPU beside torch.nn's (cuDNN) and a loop in Python: ``python benchmarks/gpu.py``.
 
 T = 784 steps of 64 inputs, float32 without TF32 or bfloat16 for all alike, orthogonal recurrent weights, errors against
-float64. Four calls follow one another; the time of one alone stands beside it as ``..._alone``. Every row is written to the
-file of results as it comes, and one that is there is not measured again, so that ``--shard 1/4`` to ``4/4``, one after
-another, make one table. ``--verdict`` judges the file and measures nothing.
+float64. Activations that cuDNN lacks stand beside its ReLU (``torch-relu``). Ours and torch's take turns. Four calls follow
+one another; the time of one alone stands beside it as ``..._alone``. Every row is written to the file of results as it
+comes, and one that is there is not measured again, so that ``--shard 1/4`` to ``4/4``, one after another, make one table.
+``--verdict`` judges the file and measures nothing.
 """
 
 import argparse
@@ -43,6 +44,8 @@ STEPS = 784
 KINDS = ("rnn-relu", "rnn-tanh", "rnn-leaky_relu", "rnn-abs", "gru", "lstm")
 REPEATS = {"ours": 5, "torch": 5, "eager": 1, "named": 3}
 CALLS = {"ours": 4, "torch": 4, "eager": 1, "named": 4}  # that follow one another
+ENOUGH = 0.3
+"""Seconds for which short calls of ours and of torch's are repeated, in turn."""
 OFF = 32
 """How many times the reference's error, or 16 units of rounding, an output may be off before it counts as wrong."""
 
@@ -77,13 +80,13 @@ def measure(case: Case, device: str, steps: int = STEPS, eager: bool = True, nam
     allowed = OFF * max(own, 8 * torch.finfo(x.dtype).eps)
     if eager and not case.factored:
         known["eager"] = Peer(Loop(case.kind, ours.module))
-    for name, peer in known.items():
-        checked = None if case.factored and name == "torch" else (rows, truth, allowed)  # a dense weight is another one
-        take(row, name, peer, x, cotangent, checked)
+    checks = (rows, truth, allowed)
+    take(row, {name: peer for name, peer in known.items() if name != "eager"}, x, cotangent, checks)
+    take(row, {name: peer for name, peer in known.items() if name == "eager"}, x, cotangent, checks)
     row["engine"] = ran = engines_of(ours, x, cotangent) if "ours" in row["times"] else {}
     for name in ENGINES if named is None else named:
         if name not in ("cpu", "reference") and {name} != {*ran.values()}:
-            take(row, name, ours._replace(module=with_engine(ours.module, name)), x, cotangent, (rows, truth, allowed))
+            take(row, {name: ours._replace(module=with_engine(ours.module, name))}, x, cotangent, checks)
     return finish(row, case)
 
 
@@ -97,23 +100,35 @@ def engines_of(ours: Peer, x: Tensor, cotangent: Tensor) -> dict[str, str]:
 
 
 def take(
-    row: dict[str, Any], name: str, peer: Peer, x: Tensor, cotangent: Tensor, checked: tuple[Tensor, Tensor, float] | None
+    row: dict[str, Any], group: dict[str, Peer], x: Tensor, cotangent: Tensor, checks: tuple[Tensor, Tensor, float]
 ) -> None:  # fmt: skip
-    """Put a peer's error and, unless it is wrong, its time into a row; an engine that refuses leaves nothing."""
+    """Put errors and, unless they are wrong, times of peers in turn into a row; an engine that refuses leaves nothing."""
     try:
-        if checked is not None:
-            rows, truth, allowed = checked
-            row["errors"][name] = error = error_of(peer, x, rows, truth)
-            if not error <= allowed:
-                row["wrong"][name] = f"off by {error:.2g}, where {allowed:.2g} is much"
-                return
-        who = name if name in REPEATS else "named"
-        row["times"][name] = microseconds(peer, x, cotangent, REPEATS[who], CALLS[who])
+        right = {name: peer for name, peer in group.items() if is_right(row, name, peer, x, checks)}
+        if right:
+            who = next((name for name in right if name in REPEATS), "named")
+            enough = ENOUGH if who in ("ours", "torch") else 0.0
+            row["times"] |= microseconds(right, x, cotangent, REPEATS[who], CALLS[who], enough)
     except EngineError:
         return
     except Exception as error:  # of memory, of a kernel: the other peers can still be measured
-        row["wrong"][name] = str(error).splitlines()[0] if str(error) else type(error).__name__
         torch.cuda.empty_cache()
+        for name, peer in group.items() if len(group) > 1 else ():
+            take(row, {name: peer}, x, cotangent, checks)
+        if len(group) == 1:
+            row["wrong"][next(iter(group))] = str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def is_right(row: dict[str, Any], name: str, peer: Peer, x: Tensor, checks: tuple[Tensor, Tensor, float]) -> bool:
+    """Say whether outputs are near the truth, after putting their error into the row; of another layer nothing is known."""
+    rows, truth, allowed = checks
+    if name == "torch-relu" or (row["factored"] and name == "torch"):  # a dense weight is another one
+        return True
+    row["errors"][name] = error = error_of(peer, x, rows, truth)
+    if error <= allowed:
+        return True
+    row["wrong"][name] = f"off by {error:.2g}, where {allowed:.2g} is much"
+    return False
 
 
 def finish(row: dict[str, Any], case: Case) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import steadyrnn as sr
 INPUTS = 64
 REFLECTORS = 16
 ROWS = 16  # of a batch, spread over it, whose errors are measured
-_LONG, _LONGEST = 0.012, 0.12  # seconds
+_LONG, _LONGEST = 0.03, 0.12  # seconds
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -108,7 +108,7 @@ def our_layer(case: Case, device: str) -> nn.Module:
 
 
 def peers(case: Case, device: str) -> dict[str, Peer]:
-    """Return ours by ``auto``, the reference loop of the package, and torch's own layer where it has one.
+    """Return ours by ``auto``, the reference loop of the package, and torch's own layer where it has one, else its ReLU's.
 
     A dense layer is held in the row's dtype; a factored one in float32 under autocast, as it is trained: in bfloat16 its
     reflectors would not be orthogonal.
@@ -121,12 +121,12 @@ def peers(case: Case, device: str) -> dict[str, Peer]:
     context = (lambda: torch.autocast(torch.device(device).type, dtype=dtype)) if cast else nullcontext
     found = {"ours": Peer(ours, context), "reference": Peer(with_engine(ours, "reference"), context)}
     family, _, activation = case.kind.partition("-")
-    if activation in ("", "relu", "tanh"):
-        options = {"nonlinearity": activation} if activation else {}
-        theirs = getattr(nn, {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[family])(INPUTS, case.n, **options).to(device, dtype)
-        if not case.factored:
-            theirs.load_state_dict(ours.state_dict())
-        found["torch"] = Peer(theirs)
+    has = activation in ("", "relu", "tanh")
+    options = {"nonlinearity": activation if has else "relu"} if activation else {}
+    theirs = getattr(nn, {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[family])(INPUTS, case.n, **options).to(device, dtype)
+    if not case.factored:
+        theirs.load_state_dict(ours.state_dict())
+    found["torch" if has else "torch-relu"] = Peer(theirs)
     return found
 
 
@@ -175,23 +175,33 @@ def training(peer: Peer, x: Tensor, cotangent: Tensor) -> None:
     peer(x).backward(cotangent)
 
 
-def microseconds(peer: Peer, x: Tensor, cotangent: Tensor, repeats: int, calls: int) -> dict[str, float]:
-    """Return the median time of a step, forward alone and with backward, of calls that follow one another.
+def microseconds(
+    peers: dict[str, Peer], x: Tensor, cotangent: Tensor, repeats: int, calls: int, enough: float = 0.0
+) -> dict[str, dict[str, float]]:
+    """Return the median time of a step of each peer, forward alone and with backward, of calls that follow one another.
 
     So they do in training, and there the host's time counts where it is longer than the device's, and only there. The
     time of a call that finds the device idle, all of the host's time included, is `forward_alone` and `training_alone`.
-    Long calls are repeated twice only, and the longest not in a row: the host's time is nothing beside theirs.
+    Peers take turns, so that a host that is slow for a while is so for all of them, and short calls are repeated until
+    ``enough`` seconds have gone by, but at most 25 times. Long calls are repeated twice only, and the longest not in a row:
+    the host's time is nothing beside theirs.
     """
-    found = {}
-    for name, call in (("forward", forward), ("training", training)):
-        run = partial(call, peer, x, cotangent)
-        run()
-        alone = [seconds(run, x, 1)]
-        number = repeats if alone[0] < _LONG else 2
-        alone += [seconds(run, x, 1) for _ in range(number - 1)]
-        row = alone if calls == 1 or alone[0] > _LONGEST else [seconds(run, x, calls) for _ in range(number)]
-        for label, times in ((name, row), (f"{name}_alone", alone)):
-            found[label] = 1e6 * statistics.median(times) / len(x)
+    found: dict[str, dict[str, float]] = {name: {} for name in peers}
+    for mode, call in (("forward", forward), ("training", training)):
+        runs = {name: partial(call, peer, x, cotangent) for name, peer in peers.items()}
+        for run in runs.values():
+            run()
+        alone = {name: [seconds(run, x, 1)] for name, run in runs.items()}
+        longest = max(times[0] for times in alone.values())
+        number = 2 if longest >= _LONG else max(repeats, min(25, round(enough / (calls * len(runs) * longest))))
+        rows: dict[str, list[float]] = {name: [] for name in peers}
+        for _ in range(number):
+            for name, run in runs.items():
+                alone[name].append(seconds(run, x, 1))
+                rows[name] += [] if calls == 1 or longest > _LONGEST else [seconds(run, x, calls)]
+        for name in peers:
+            for label, times in ((mode, rows[name] or alone[name]), (f"{mode}_alone", alone[name])):
+                found[name][label] = 1e6 * statistics.median(times) / len(x)
     return found
 
 

@@ -79,9 +79,9 @@ def figures(target: Target, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
     for kind in target.kinds:
         for size in target.sizes:
             row = find(rows, kind, size, target.batch, target.dtype, target.factored)
-            like = find(rows, "rnn-relu", size, target.batch, target.dtype, False) if target.figure == "like_relu" else row
+            peer = "torch-relu" if target.figure == "like_relu" else "torch"
             for mode in target.modes:
-                ours, theirs = time_of(row, "ours", mode), time_of(like, "torch", mode)
+                ours, theirs = time_of(row, "ours", mode), time_of(row, peer, mode)
                 yield f"{kind} n={size} {mode}", theirs / ours if target.figure == "faster" else ours / theirs
 
 
