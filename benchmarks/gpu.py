@@ -103,6 +103,7 @@ def take(
     row: dict[str, Any], group: dict[str, Peer], x: Tensor, cotangent: Tensor, checks: tuple[Tensor, Tensor, float]
 ) -> None:  # fmt: skip
     """Put errors and, unless they are wrong, times of peers in turn into a row; an engine that refuses leaves nothing."""
+    reason = None
     try:
         right = {name: peer for name, peer in group.items() if is_right(row, name, peer, x, checks)}
         if right:
@@ -110,13 +111,17 @@ def take(
             enough = ENOUGH if who in ("ours", "torch") else 0.0
             row["times"] |= microseconds(right, x, cotangent, REPEATS[who], CALLS[who], enough)
     except EngineError:
-        return
+        reason = ""
     except Exception as error:  # of memory, of a kernel: the other peers can still be measured
-        torch.cuda.empty_cache()
-        for name, peer in group.items() if len(group) > 1 else ():
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if reason is None:
+        return
+    torch.cuda.empty_cache()  # now that nothing holds on to what the failed call had
+    for name, peer in group.items():
+        if len(group) > 1:
             take(row, {name: peer}, x, cotangent, checks)
-        if len(group) == 1:
-            row["wrong"][next(iter(group))] = str(error).splitlines()[0] if str(error) else type(error).__name__
+        elif reason:
+            row["wrong"][name] = reason
 
 
 def is_right(row: dict[str, Any], name: str, peer: Peer, x: Tensor, checks: tuple[Tensor, Tensor, float]) -> bool:

@@ -182,9 +182,9 @@ def microseconds(
 
     So they do in training, and there the host's time counts where it is longer than the device's, and only there. The
     time of a call that finds the device idle, all of the host's time included, is `forward_alone` and `training_alone`.
-    Peers take turns, so that a host that is slow for a while is so for all of them, and short calls are repeated until
-    ``enough`` seconds have gone by, but at most 25 times. Long calls are repeated twice only, and the longest not in a row:
-    the host's time is nothing beside theirs.
+    Peers take turns, so that a host that is slow for a while is so for all of them, as often as the slowest one's calls
+    in a row last about ``enough`` seconds, but at most 25 times. Where a peer's first call is long there are two turns
+    only, and where it is very long no calls in a row: the host's time is nothing beside it.
     """
     found: dict[str, dict[str, float]] = {name: {} for name in peers}
     for mode, call in (("forward", forward), ("training", training)):

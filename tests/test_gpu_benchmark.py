@@ -68,6 +68,22 @@ def test_a_peer_that_is_wrong_has_no_time(bench: Any, monkeypatch: pytest.Monkey
     assert row["wrong"]["eager"].startswith("off by")
 
 
+def test_a_peer_that_fails_leaves_the_others_their_times(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+
+    def microseconds(peers: dict[str, Any], *_: Any) -> dict[str, dict[str, float]]:
+        tried.append(list(peers))
+        if "ours" in peers:
+            raise torch.OutOfMemoryError("too large")
+        return {name: {"forward": 1.0, "training": 2.0} for name in peers}
+
+    monkeypatch.setattr(bench.gpu, "microseconds", microseconds)
+    row = bench.gpu.measure(bench.peers.Case("rnn-tanh", 6, 3, "float32"), "cpu", steps=4, eager=False, named=[])
+    assert tried == [["ours", "torch"], ["ours"], ["torch"]]
+    assert row["wrong"] == {"ours": "too large"}
+    assert set(row["times"]) == {"torch"}
+
+
 def test_the_floor_is_the_larger_of_work_and_memory(bench: Any) -> None:
     found = bench.targets.floor("rnn-relu", 1024, 128, "float32", 64, False)
     assert found["forward"] == pytest.approx(1e6 * 2 * 128 * 1024 * (1024 + 64) / 67e12)

@@ -379,17 +379,18 @@ def test_rounding_grows_where_products_may_be_shortened() -> None:
     chunk=st.none() | st.integers(1, 400),
     gamble=st.booleans(),
     likely=st.none() | st.integers(1, 200),
+    sparing=st.booleans(),
 )
 def test_windows_for_a_kernel_end_with_the_last_step(
-    steps: int, rows: int, warmup: int, lanes: int, chunk: int | None, gamble: bool, likely: int | None
+    steps: int, rows: int, warmup: int, lanes: int, chunk: int | None, gamble: bool, likely: int | None, sparing: bool
 ) -> None:
-    (k, length, number), cost = choose_fused(steps, rows, warmup, lanes, 2.0, chunk, gamble, likely=likely)
+    (k, length, number), cost = choose_fused(steps, rows, warmup, lanes, 2.0, chunk, gamble, likely=likely, sparing=sparing)
     if number == 1:
         assert math.isinf(cost)
         return
     assert k + (number - 1) * length < steps <= k + number * length
     assert k == warmup or (gamble and k == likely)
-    assert chunk is None or length == chunk
+    assert length == chunk if chunk is not None else length >= k or not sparing
 
 
 def test_a_kernel_is_filled_with_windows() -> None:

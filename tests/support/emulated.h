@@ -23,17 +23,27 @@
 using std::max;
 using std::min;
 
-struct float2 {
+struct alignas(8) float2 {
     float x, y;
 };
 static float2 make_float2(float x, float y) { return {x, y}; }
-struct float4 {
+struct alignas(16) float4 {
     float x, y, z, w;
 };
-struct uint4 {
+struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+static bool misaligned;  // some memory was read or written by more bytes at once than its place allows
+
+template <class Value>
+static Value* aligned(const void* place) {
+    static std::remove_const_t<Value> elsewhere;
+    if ((size_t)place % alignof(Value) == 0) return (Value*)place;
+    misaligned = true;
+    return &elsewhere;
+}
 
 enum State { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_MAILBOX };
 
@@ -92,6 +102,12 @@ static float __uint_as_float(unsigned bits) {
     return value;
 }
 
+// The nearest float that is not farther from 0: the matrix units cut off what their sums have no place for.
+static float cut_off(double sum) {
+    const float nearest = (float)sum;
+    return std::fabs((double)nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
 // m16n8k16 of bfloat16: lane 4 g + t holds rows g and g + 8 of the matrix, column g of the vectors, and of each the entries
 // 2 t, 2 t + 1, 2 t + 8, 2 t + 9; it gets results 2 t and 2 t + 1 of its two rows.
 static void multiply_fragments(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
@@ -104,10 +120,10 @@ static void multiply_fragments(float (&c)[4], const uint4& a, unsigned b0, unsig
     };
     for (int i = 0; i < 4; ++i) {
         const size_t result = 2 * turn + i % 2;
-        float sum = 0.0f;
+        double sum = c[i];
         for (int k = 0; k < 16; ++k)
-            sum += number(group * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k) * number(result * 4 + k % 8 / 2, 4 + k / 8, k);
-        c[i] += sum;
+            sum += (double)number(group * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k) * number(result * 4 + k % 8 / 2, 4 + k / 8, k);
+        c[i] = cut_off(sum);
     }
     wait_as(AT_WARP);
 }
@@ -226,12 +242,13 @@ static bool release_cluster() {
     return any;
 }
 
-// Returns 0, 1 where threads wait for others that never come, 2 where nobody waited for a message.
+// Returns 0, 1 where threads wait for others that never come, 2 where nobody waited for a message, 3 where memory is misaligned.
 static int run_together(unsigned blocks, unsigned threads, unsigned shared, std::mt19937& drawn) {
     fibers.resize(blocks * threads);
     memories.assign(blocks, std::vector<char>(shared + (1 << 16), (char)0xff));  // NaN
     together_now = blocks, threads_now = threads, dynamic_bytes = shared, dice = &drawn;
     arrivals.assign(blocks, 0);
+    misaligned = false;
     named.clear(), named_bytes = 0, mailboxes.clear(), flying.clear();
     std::vector<size_t> order;
     for (size_t i = 0; i < fibers.size(); ++i) {
@@ -257,7 +274,7 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
         };
         if (!go_on(blocks == 1)) go_on(true), late = drawn() % blocks;
         const bool gone = std::all_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == DONE; });
-        if (gone) return flying.empty() ? 0 : 2;
+        if (gone) return misaligned ? 3 : flying.empty() ? 0 : 2;
         const bool warps = release(AT_WARP, 32), each = release(AT_BLOCK, threads), all = release_cluster();
         const bool some = land_some(drawn);
         for (Fiber& fiber : fibers)
@@ -285,6 +302,6 @@ static void call(void (*kernel)(Types...)) {
         words = given;                                                                                                  \
         body = [] { call(kernel); };                                                                                    \
         for (first_block = 0; first_block < blocks; first_block += together)                                            \
-            if (run_together(together, threads, shared, drawn)) return 1;                                               \
+            if (const int wrong = run_together(together, threads, shared, drawn)) return wrong;                         \
         return 0;                                                                                                       \
     }

@@ -47,6 +47,7 @@ _PLAIN = (  # what is written in machine code for a GPU
         "both = to_bfloat16(low) | (u32)to_bfloat16(high) << 16;",
     ),
     (r"(?s)#if NUMBER == 1\n    asm volatile\(\"mma\.sync.*?\"r\"\(b1\)\);\n", "    multiply_fragments(c, a, b0, b1);\n"),
+    (r"\*reinterpret_cast<((?:const )?\w+)\*>\(", r"*aligned<\1>("),
     (r"(?s)asm volatile\(\"mma\.sync\.[\w.]*bf16\.bf16.*?\"r\"\(b1\)\);", "multiply_fragments(c, a, b0, b1);"),
 )
 _HELPERS = """
@@ -114,6 +115,7 @@ def emulated_kernel(
 
     def run(blocks: int, threads: int, shared: int, arguments: Sequence[Tensor | int | float], together: bool = False) -> None:
         given = (ctypes.c_uint64 * len(arguments))(*map(word, arguments))
-        assert library.emulate(blocks, threads, shared, given, random.randrange(2**31)) == 0, "threads wait for each other"
+        wrong = library.emulate(blocks, threads, shared, given, random.randrange(2**31))
+        assert wrong == 0, ("", "threads wait for each other", "a message for nobody", "misaligned memory")[wrong]
 
     return run

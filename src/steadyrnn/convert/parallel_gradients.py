@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from steadyrnn.activations import Absolute, LeakyReLU, ReLU
 from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, layer_constants
@@ -159,6 +160,10 @@ class Masks:
 
     def by_window(self) -> Tensor:
         """Return the factor of each output behind the warm-up, (C, J, B)."""
+        if self.run.fused is not None and self.run.fused.touched():
+            raise CertificateError(
+                "There is no bound on the error of the gradient: outputs, which it is computed from, were changed in place."
+            )
         run, sweeps = self.run, self.run.sweeps
         k, chunk, number = run.windows
         passes, chain = [*run.earlier, run.latest], [self._warm_flags()]
@@ -270,6 +275,9 @@ class Evidence:
     def arrive(self, gradient: Tensor | None) -> None:
         """Note the cotangent of the outputs; autograd has none where final states only are used."""
         if gradient is None:
+            return
+        if is_legacy_batchedtensor(gradient):
+            self.refusal = "many cotangents came at once"
             return
         self.add(every_norm(gradient.detach()))
 

@@ -190,7 +190,7 @@ def windows_for(
     if not fuses:
         return plan.windows, False
     lanes, cost, setup = fused_costs(x.device, size)
-    other = choose_fused(steps, rows, warmup, lanes, cost, asked.chunk, gamble, setup, likely)
+    other = choose_fused(steps, rows, warmup, lanes, cost, asked.chunk, gamble, setup, likely, is_kept(run.tensors))
     fused = other.windows.number > 1 and (asked.chunk is not None or other.cost < plan.cost)
     return other.windows if fused else plan.windows, fused
 

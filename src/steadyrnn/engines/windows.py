@@ -95,7 +95,7 @@ def choose_windows(
 @lru_cache(1024)
 def choose_fused(
     steps: int, rows: int, warmup: int, lanes: int, step_cost: float, chunk: int | None = None, gamble: bool = True,
-    setup: int = 0, likely: int | None = None,
+    setup: int = 0, likely: int | None = None, sparing: bool = False,
 ) -> Plan:  # fmt: skip
     """Choose windows for a kernel that runs ``lanes`` rows side by side, each step of them at one price.
 
@@ -111,6 +111,7 @@ def choose_fused(
         gamble: Whether a shorter warm-up may be tried.
         setup: What windows cost beside their steps.
         likely: A warm-up that will probably be enough, if one is known.
+        sparing: Whether windows are to be no shorter than warm-ups, so that memory for all steps at most doubles.
 
     Example:
         >>> choose_fused(100_000, 1, warmup=155, lanes=200, step_cost=2.0).windows
@@ -121,7 +122,8 @@ def choose_fused(
         warmup, sweeps = likely, 1
     best = Plan(Windows(0, steps, 1), math.inf)
     for halves in (1, 2, 4, 6, 8):
-        size = -(-(steps - warmup) // max(halves * lanes // (2 * rows), 2)) if chunk is None else chunk
+        size = max(-(-(steps - warmup) // max(halves * lanes // (2 * rows), 2)), warmup if sparing else 0)
+        size = size if chunk is None else chunk
         number = 0 if size < 1 else -(-(steps - warmup) // size)
         if number < 2:
             continue

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils as driver
 
-__all__ = ["Compiled", "OnDevice", "has_clusters", "is_there", "kernel"]
+__all__ = ["Compiled", "OnDevice", "has_clusters", "has_parts", "is_there", "kernel"]
 
 _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
@@ -30,6 +30,12 @@ def is_there() -> bool:
 def has_clusters(index: int) -> bool:
     """Say whether kernels can be compiled for a device whose blocks can send each other messages: compute capability 9.0."""
     return is_there() and torch.cuda.get_device_capability(index) == (9, 0)
+
+
+@cache
+def has_parts(index: int) -> bool:
+    """Say whether kernels can be compiled for a device whose matrix units take bfloat16: compute capability 8.0 or above."""
+    return is_there() and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
 def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:

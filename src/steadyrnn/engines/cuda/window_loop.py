@@ -14,7 +14,7 @@ from ..windows import Windows
 from .kinds import KINDS, NUMBERS, PACKAGE
 from .launch import processors
 
-__all__ = ["WIDEST", "Passed", "Way", "lanes", "run_adjoint", "run_windows"]
+__all__ = ["WIDEST", "Adjoints", "Passed", "Way", "lanes", "run_adjoint", "run_windows"]
 
 WIDEST = 128
 """The most units whose weight a block holds: 64 registers a thread, so that two blocks run on a multiprocessor."""
@@ -71,6 +71,14 @@ class Passed(NamedTuple):
     squares: Tensor  # largest sum of squares of each row's states, (J * B,); of no row where they are not measured
 
 
+class Adjoints(NamedTuple):
+    """What their adjoint leaves behind: gradients of arguments of the activation, and of states before windows."""
+
+    sequence: Tensor  # (T, B, H), nothing before the first window
+    trail: Tensor  # (lead, (J - 1) * B, H)
+    begin: Tensor  # (J * B, H)
+
+
 class Variant(NamedTuple):
     """Which of the kernels of a source is meant."""
 
@@ -110,16 +118,16 @@ def run_windows(
     squares = begin.new_zeros(len(begin) if measure else 0)
     nothing = output
     start(
-        [gates, weight, begin, output, trail, nothing, nothing, led, end, squares], way, gates.shape, False, measure, keep,
-        True, True,
+        [gates, weight, begin, output, trail, nothing, nothing, led, end, squares], way, gates.shape, back=False,
+        measure=measure, trail=keep,
     )  # fmt: skip
     return Passed(output, end, led, trail, squares)
 
 
 def run_adjoint(
     grad: Tensor | None, grad_end: Tensor | None, weight: Tensor, output: Tensor, trail: Tensor, way: Way
-) -> Passed:
-    """Run the adjoint of windows: their outputs' and states' places then hold adjoints of pre-activations.
+) -> Adjoints:
+    """Run the adjoint of windows.
 
     Args:
         grad: Gradient of the outputs, (T, B, H), contiguous.
@@ -128,9 +136,6 @@ def run_adjoint(
         output: What windows gave.
         trail: Likewise, kept.
         way: Which windows.
-
-    Returns:
-        Adjoints; ``end`` is the gradient of ``begin``.
     """
     adjoint, back = torch.empty_like(output), torch.empty_like(trail)
     end = output.new_empty(way.windows.number * output.shape[1], output.shape[2])
@@ -140,14 +145,15 @@ def run_adjoint(
             nothing if grad is None else grad, weight, nothing if grad_end is None else grad_end, adjoint, back, output, trail,
             nothing, end, nothing,
         ],
-        way, output.shape, True, False, True, grad is not None, grad_end is not None,
+        way, output.shape, back=True, trail=True, given=grad is not None, begun=grad_end is not None,
     )  # fmt: skip
-    return Passed(adjoint, end, end, back, end[:0])
+    return Adjoints(adjoint, back, end)
 
 
 def start(
-    tensors: list[Tensor], way: Way, shape: torch.Size, back: bool, measure: bool, trail: bool, given: bool, begun: bool
-) -> None:
+    tensors: list[Tensor], way: Way, shape: torch.Size, *, back: bool, trail: bool, measure: bool = False, given: bool = True,
+    begun: bool = True,
+) -> None:  # fmt: skip
     """Launch the kernel; arguments as in ``source/windows.cu``."""
     (steps, batch, size), number, device = shape, way.windows.number, tensors[0].device
     layout = window_layout(size)

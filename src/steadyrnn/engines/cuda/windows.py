@@ -1,4 +1,4 @@
-"""Windows of an Elman layer on a GPU: one product for all inputs, one launch for all steps, nothing copied in between."""
+"""Windows of an Elman layer on a GPU: one product for all inputs, one launch for all steps, in place, and their gradients."""
 
 import copy
 import math
@@ -12,8 +12,9 @@ from torch.nn.functional import linear, pad
 from steadyrnn.activations import Absolute
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
-from steadyrnn.linalg.nvrtc import is_there
+from steadyrnn.linalg.nvrtc import has_parts
 
 from ..adjoint import gradients_of, wants_graph
 from ..base import Recurrence
@@ -55,7 +56,7 @@ def refusal(recurrence: Recurrence, keep: bool) -> str | None:
         return f"{recurrence.state[0].shape[-1]} units are more than the {WIDEST} whose weight one multiprocessor holds"
     if recurrence.batch_sizes is not None or recurrence.reverse:
         return "its rows have several lengths, or time runs backwards"
-    return None if is_there() else "this torch cannot compile a kernel"
+    return None if has_parts(x.device.index or 0) else "its kernel needs compute capability 8.0 and a torch that can compile it"
 
 
 def fused_costs(device: torch.device, size: int) -> tuple[int, float, int]:
@@ -75,7 +76,28 @@ def input_part(recurrence: Recurrence) -> Tensor:
         >>> input_part(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero + 2, zero)).flatten()
         tensor([2., 2., 2.])
     """
-    return linear(recurrence.input, recurrence.weight_ih, folded_bias(recurrence))
+    part: Tensor = InputPart.apply(recurrence.input, recurrence.weight_ih, folded_bias(recurrence))  # type: ignore[no-untyped-call]
+    return part
+
+
+class InputPart(Function):
+    """A product with all inputs whose gradient no autocast casts, wherever its backward is run."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return x W^T + b, (T, B, H)."""
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+        return linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return gradients of input, weight and bias, by operations that can be differentiated again."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        with without_autocast(x.device):
+            d_weight = grad.reshape(-1, grad.shape[2]).t() @ x.reshape(-1, x.shape[2]) if of_weight else None
+            return grad @ weight if of_x else None, d_weight, grad.sum((0, 1)) if of_bias and ctx.biased else None
 
 
 class FusedWindows:
@@ -97,6 +119,7 @@ class FusedWindows:
         self.weight = stacked(recurrence.weight_hh, gates.dtype).contiguous()  # (H, H)
         self.output, self.trail = gates[:0], gates[:0]  # of the last run; of warm-ups, see `Passed`
         self.head = gates[:0]  # state of the first window behind its warm-up, (B, H)
+        self.version = 0  # how often torch had seen outputs change
         self.squares: list[Tensor] = []  # largest sum of squares of every row's states, of each run
 
     def begin(self, cold: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,11 +152,16 @@ class FusedWindows:
         return output, end, led, trail
 
     def frozen(self) -> "FusedWindows":
-        """Return the same without graph, gates and weight, for its states."""
+        """Return the same without graph, gates and weight, for its states; see :meth:`touched`."""
         kept = copy.copy(self)
-        kept.gates, kept.weight = self.gates[:0].detach(), self.weight[:0].detach()
+        kept.gates, kept.weight = (t.new_empty(0, *t.shape[1:]) for t in (self.gates, self.weight))
+        kept.version = self.output._version
         kept.output, kept.trail, kept.head = self.output.detach(), self.trail.detach(), self.head.detach()
         return kept
+
+    def touched(self) -> bool:
+        """Say whether outputs, which are the caller's own, were changed since they were frozen."""
+        return self.output._version != self.version
 
     def largest(self) -> float:
         """Return a number that is not below the 2-norm of any state so far, once it is there."""
@@ -160,14 +188,17 @@ class Windowed(Function):
         gates, weight, begin, output, trail = ctx.saved_tensors
         if grad is None and grad_end is None:
             return None, None, None, None, None
-        if wants_graph((grad, grad_end)):
-            way, needs = ctx.way, ctx.needs_input_grad[:3]
-            found = gradients_of(lambda g, w, b: plain_windows(g, w, b, way), (gates, weight, begin), needs, (grad, grad_end))
-            return *found, None, None
-        whole, ends = (None if g is None else g.contiguous() for g in (grad, grad_end))
-        back = run_adjoint(whole, ends, weight, output, trail, ctx.way)
-        d_weight = weight_gradient(back.output, back.trail, output, trail, begin, ctx.way)
-        return spread(back.output, back.trail, ctx.way), d_weight, back.end, None, None
+        with without_autocast(gates.device):
+            if wants_graph((grad, grad_end)):
+                way, needs = ctx.way, ctx.needs_input_grad[:3]
+                found = gradients_of(
+                    lambda g, w, b: plain_windows(g, w, b, way), (gates, weight, begin), needs, (grad, grad_end)
+                )
+                return *found, None, None
+            whole, ends = (None if g is None else g.contiguous() for g in (grad, grad_end))
+            back = run_adjoint(whole, ends, weight, output, trail, ctx.way)
+            d_weight = weight_gradient(back.sequence, back.trail, output, trail, begin, ctx.way)
+            return spread(back.sequence, back.trail, ctx.way), d_weight, back.begin, None, None
 
 
 def weight_gradient(adjoint: Tensor, back: Tensor, output: Tensor, trail: Tensor, begin: Tensor, way: Way) -> Tensor:

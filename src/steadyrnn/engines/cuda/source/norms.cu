@@ -14,7 +14,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) run_norms(
     Sum* __restrict__ found,            // (rows,) where EVERY; else (warps,), 0 where a warp has no row
     int rows, int size, int warps) {
     const int warp = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
+#if !EVERY
     Sum best = 0;
+#endif
     for (i64 row = warp; row < rows; row += warps) {
         const float* here = vectors + row * size;
         Sum sum = 0;
@@ -29,9 +31,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) run_norms(
         }
 #pragma unroll
         for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
-        best = sum > best || sum != sum ? sum : best;  // NaN stays
 #if EVERY
         if (lane == 0) found[row] = sqrt(sum);
+#else
+        best = sum > best || sum != sum ? sum : best;  // NaN stays
 #endif
     }
 #if !EVERY

@@ -1,6 +1,9 @@
 // One product a step where a block holds the whole matrix and multiplies it with ROWS vectors by the matrix units: matrix and
-// vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of it. Sums are
-// float32.
+// vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of it.
+//
+// The matrix units cut off what a sum has no place for, by which a state would shrink in every step. Sixteen of the large
+// products, of 16 bits each, mostly leave nothing to cut off; so they are added to others by float32 additions. To the small
+// ones it does not matter.
 //
 // A warp has 16 results, of which a lane finishes two neighbours in two rows: two pairs. The larger two parts of the matrix lie
 // in registers, the smallest, of which there is one product, in shared memory: so two blocks fit a multiprocessor, and one
@@ -82,25 +85,28 @@ struct Planed {
         float sum[3][4] = {};  // of large, small and smallest products
 #pragma unroll
         for (int j = 0; j < CHUNKS; ++j) {
-            uint4 v[3];
 #pragma unroll
-            for (int p = 0; p < 3; ++p)
-                v[p] = *reinterpret_cast<const uint4*>(&vectors[p][row_at(lane / 4) + j * 16 + lane % 4 * 4]);
+            for (int q = 2; q >= 0; --q) {
+                const uint4 v = *reinterpret_cast<const uint4*>(&vectors[q][row_at(lane / 4) + j * 16 + lane % 4 * 4]);
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const uint4 a[3] = {w[0][2 * j + half], w[1][2 * j + half], smallest[(2 * j + half) * THREADS]};
+                for (int half = 0; half < 2; ++half) {
+                    const u32 b0 = half ? v.z : v.x, b1 = half ? v.w : v.y;
+                    const int at = 2 * j + half;
+                    if (q == 0) add_parts(sum[2], smallest[at * THREADS], b0, b1);
+                    if (q < 2) add_parts(sum[1 + q], w[1][at], b0, b1);
+                    if (q > 0) {
+                        add_parts(sum[q], w[0][at], b0, b1);
+                        continue;
+                    }
+                    float large[4] = {};
+                    add_parts(large, w[0][at], b0, b1);
 #pragma unroll
-                for (int p = 2; p >= 0; --p) {
-#pragma unroll
-                    for (int q = 0; p + q < 3; ++q)
-                        add_parts(sum[p + q], a[p], half ? v[q].z : v[q].x, half ? v[q].w : v[q].y);
+                    for (int i = 0; i < 4; ++i) sum[0][i] += large[i];
                 }
             }
         }
+        const auto total = [&](int c) { return sum[0][c] + (sum[1][c] + sum[2][c]); };
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            result[i].low = sum[0][i] + (sum[1][i] + sum[2][i]);
-            result[i].high = sum[0][2 + i] + (sum[1][2 + i] + sum[2][2 + i]);
-        }
+        for (int i = 0; i < 2; ++i) result[i] = {total(i), total(2 + i)};
     }
 };

@@ -3,7 +3,8 @@
 // before, too. What belongs to a time alone lies at its place in the sequence, (T, B, H); what belongs to a lead apart from
 // it, in a trail, (lead, (J - 1) * B, H).
 //
-// Beside head.cu's and planed.cu's: BACK, MEASURE, TRAIL (whether there is one), EVEN (whether H is, and pairs are aligned).
+// Beside head.cu's and planed.cu's: AT_ONCE (blocks on a multiprocessor), BACK, MEASURE, TRAIL (whether there is one), EVEN
+// (whether H is, and pairs are aligned).
 //
 // What a step reads is read when the one before has used its own; lines are asked for EARLY steps ahead.
 
@@ -81,18 +82,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) run_windows(
             if (own && row < rows) write_pair(to + row * size + matrix.unit, kept[i], both);
         }
     };
-    const auto read = [&](int i) {  // what this step does
+    const auto read = [&](int i, int step, i64 here, i64 trail_here) {
         if (step < 0 || step >= last[i]) return;
-        const i64 soon = place[i] + EARLY * move;
+        const i64 soon = here + EARLY * move;
 #if BACK
         const bool leads = step < from[i];
-        x[i] = given && !leads ? read_pair(gates + place[i], both) : Pair{0.0f, 0.0f};
-        y[i] = read_pair(leads ? trodden + trail_place[i] : states + place[i], both);
+        x[i] = given && !leads ? read_pair(gates + here, both) : Pair{0.0f, 0.0f};
+        y[i] = read_pair(leads ? trodden + trail_here : states + here, both);
         if (step - EARLY < from[i]) return;
         if (given) ask_for(gates + soon);
         ask_for(states + soon);
 #else
-        x[i] = read_pair(gates + place[i], both);
+        x[i] = read_pair(gates + here, both);
         if (step + EARLY < last[i]) ask_for(gates + soon);
 #endif
     };
@@ -119,22 +120,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) run_windows(
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         if (!BACK && own) matrix.write(memory[0], i, kept[i]);
-        read(i);
+        read(i, step, place[i], trail_place[i]);
     }
     __syncthreads();
 
-    for (int count = 0; count < total + BACK; ++count) {
+    for (int count = 0; count < total + BACK; ++count, step += BACK ? -1 : 1) {
         Vectors& next = memory[~count & 1];
         Pair result[2];
-        float* to[2];  // where the step's results go, if anywhere
         matrix.times(memory[count & 1], result);
-#if !BACK
-        const bool led_now = step == lead - 1;
-#endif
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const bool acts = step >= 0 && step < last[i];
-            to[i] = !acts ? nullptr : step >= from[i] ? output + place[i] : TRAIL ? trail + trail_place[i] : nullptr;
 #if BACK
             if (step < last[i] - 1) kept[i] = result[i];
             result[i].low = acts ? (kept[i].low + x[i].low) * slope_at(y[i].low, slope) : 0.0f;
@@ -146,18 +142,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) run_windows(
             if (acts) kept[i] = result[i];
             if (own) matrix.write(next, i, kept[i]);
 #endif
-            place[i] += move, trail_place[i] += trail_move;
+            read(i, BACK ? step - 1 : step + 1, place[i] + move, trail_place[i] + trail_move);
         }
-        step += BACK ? -1 : 1;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) read(i);
 #if !BACK
-        if (led_now) keep(led);
+        if (step == lead - 1) keep(led);
 #endif
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-            if (to[i]) write_pair(to[i], result[i], both);
+        for (int i = 0; i < 2; ++i) {
+            if (step >= 0 && step < last[i]) {
+                if (step >= from[i]) write_pair(output + place[i], result[i], both);
+#if TRAIL
+                if (step < from[i]) write_pair(trail + trail_place[i], result[i], both);
+#endif
+            }
+            place[i] += move, trail_place[i] += trail_move;
+        }
 #if MEASURE
         measure(next);
 #endif
