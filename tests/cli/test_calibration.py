@@ -87,6 +87,20 @@ def test_without_a_gpu_there_is_nothing_to_calibrate(program: Program) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--engines", "nosuch"], "`--engines` must be names among"),
+        (["--only", "nosuch"], "`--only` must have part of a name"),
+        (["--shard", "3/2"], "`--shard` must be i/n"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_told_without_a_gpu_too(program: Program, words: list[str], message: str) -> None:
+    done = program("bench", "--calibrate", *words)
+    assert done.status == 1
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (["--calibrate", "rnn"], "leave the names out"),
         (["--out", "a.json"], "--out needs --calibrate"),
         (["--shard", "1/2"], "--shard needs --calibrate"),

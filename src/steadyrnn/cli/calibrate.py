@@ -82,15 +82,15 @@ def chosen_cases(only: str | None, shard: str | None) -> list[Case]:
 
 def calibrate(args: Any, output: Output, command: Sequence[str]) -> int:
     """Measure and write; return the exit status: 1 where an engine failed or was wrong."""
+    cases, engines = chosen_cases(args.only, args.shard), chosen_engines(args.engines)
     if args.device == "cpu" or not torch.cuda.is_available():
         raise DeviceError("`--calibrate` measures the engines of a GPU, but torch sees no CUDA device here (or was told cpu).")
     device = choose_device(args.device)
-    cases = chosen_cases(args.only, args.shard)
     name = torch.cuda.get_device_name(device)
     path = Path(f"{slug(name)}.json" if args.out is None else args.out)
     facts = {"device": name, "capability": list(torch.cuda.get_device_capability(device)), "steps": STEPS, "inputs": INPUTS}
     file = CalibrationFile(path, facts, command)
-    faults = measure_all(cases, device, file, output, args.again, chosen_engines(args.engines))
+    faults = measure_all(cases, device, file, output, args.again, engines)
     output.text(f"{path}: {len(file.rows)} of {len(CASES)} rows. STEADYRNN_CALIBRATION={path} makes `auto` go by it.")
     output.result({"table": path, "rows": len(file.rows), "of": len(CASES), "faults": faults})
     return 1 if faults else 0
