@@ -17,8 +17,9 @@ from steadyrnn.convert.parallel_gradients import Masks, constants_of, frozen
 from steadyrnn.engines import parallel
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import window_loop
+from steadyrnn.engines.cuda.window_gradients import plain_windows
 from steadyrnn.engines.cuda.window_loop import Way
-from steadyrnn.engines.cuda.windows import FusedWindows, input_part, plain_windows, refusal
+from steadyrnn.engines.cuda.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.parallel import WindowRun
 from steadyrnn.engines.weights import stacked
 from steadyrnn.engines.windows import Windows

@@ -1,4 +1,4 @@
-"""Gradients that can themselves be differentiated: the reference loop's, for the backward of a fast engine."""
+"""Gradients that can themselves be differentiated, for the backward of a fast engine."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,7 @@ from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from steadyrnn.checks import without_autocast
 
-from .base import Recurrence
-from .reference import ReferenceEngine
-
-__all__ = ["fresh", "gradients_of", "reference_gradients", "wants_graph"]
+__all__ = ["gradients_of", "wants_graph"]
 
 
 def wants_graph(grads: Sequence[Tensor | None]) -> bool:
@@ -30,61 +27,35 @@ def fresh(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
         return [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
 
 
-def reference_gradients(
-    recurrence: Recurrence, tensors: Sequence[Tensor | None], needs: Sequence[bool], grads: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """Return the gradients of ``tensors``, as a graph of plain operations.
-
-    A hand-written backward is not differentiable. Where a second derivative is wanted (``create_graph=True``), the
-    reference loop is run again on the same tensors and its graph is used instead: slower, and right to any order.
-
-    Args:
-        recurrence: The run; its tensors are those of ``tensors``.
-        tensors: Tensors to differentiate by, as :func:`fresh` gives them, None where there is none.
-        needs: Which of them need a gradient.
-        grads: Gradients of the output and of each final state, None where nothing arrived.
-    """
-
-    def run(*_: Tensor | None) -> Sequence[Tensor]:  # they are those of the recurrence
-        output, state = ReferenceEngine().run(recurrence)
-        return output, *state
-
-    with without_autocast(recurrence.input.device):
-        return differentiated(run, tensors, needs, grads)
-
-
 def gradients_of(
-    run: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor], needs: Sequence[bool], grads: Sequence[Tensor | None]
-) -> list[Tensor | None]:
+    run: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor | None], needs: Sequence[bool],
+    grads: Sequence[Tensor | None], device: torch.device,
+) -> list[Tensor | None]:  # fmt: skip
     """Return the gradients of ``tensors``, as a graph of plain operations.
+
+    A hand-written backward is not differentiable. Where a second derivative is wanted (``create_graph=True``), the same is
+    computed again from the same tensors, and that graph is used instead: slower, and right to any order.
 
     Args:
         run: Computes results from tensors by operations that torch differentiates.
-        tensors: What to differentiate by.
+        tensors: What to differentiate by, None where there is none.
         needs: Which of them need a gradient.
         grads: Gradients of the results, None where nothing arrived.
+        device: Where tensors are; nothing is cast there, also in a backward under autocast.
 
     Example:
         >>> x = torch.ones(1, requires_grad=True)
-        >>> with torch.enable_grad():
-        ...     gradients_of(lambda t: (t**3,), (x,), (True,), (torch.ones(1),))
+        >>> gradients_of(lambda t: (t**3,), (x,), (True,), (torch.ones(1),), x.device)
         [tensor([3.], grad_fn=<MulBackward0>)]
     """
-    return differentiated(run, fresh(tensors), needs, grads)
-
-
-def differentiated(
-    run: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor | None], needs: Sequence[bool],
-    grads: Sequence[Tensor | None],
-) -> list[Tensor | None]:  # fmt: skip
-    """Return :func:`gradients_of` tensors that are fresh already, None where there is none."""
-    with torch.enable_grad():
-        results = run(*tensors)
+    views = fresh(tensors)
+    with torch.enable_grad(), without_autocast(device):
+        results = run(*views)
         pairs = [(o, g) for o, g in zip(results, grads, strict=True) if g is not None and o.requires_grad]
-        wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
+        wanted = [t for t, need in zip(views, needs, strict=True) if need and t is not None]
         found = iter(
             torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True)
             if pairs and wanted
             else [None] * len(wanted)
         )
-    return [next(found) if need and t is not None else None for t, need in zip(tensors, needs, strict=True)]
+    return [next(found) if need and t is not None else None for t, need in zip(views, needs, strict=True)]

@@ -11,9 +11,10 @@ from torch.nn import Parameter
 from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import cell_from_key
 
-from .adjoint import fresh, reference_gradients, wants_graph
+from .adjoint import gradients_of, wants_graph
 from .base import Recurrence
 from .call import Call, Forward, Kernel
+from .reference import ReferenceEngine
 from .weights import grouped
 
 __all__ = ["RegisteredOp", "is_kept", "is_plain", "register", "run_op"]
@@ -114,6 +115,12 @@ def rebuilt(kept: Kept, tensors: Sequence[Any], sizes: Tensor | None) -> Recurre
     )
 
 
+def plainly(recurrence: Recurrence) -> tuple[Tensor, ...]:
+    """Return output and final states of the reference loop."""
+    output, state = ReferenceEngine().run(recurrence)
+    return output, *state
+
+
 def pulled_back(
     kept: Kept, saved: Sequence[Any], needs: Sequence[bool], grads: Sequence[Tensor | None], back: Any
 ) -> list[Tensor | None]:
@@ -134,8 +141,7 @@ def pulled_back(
     if all(g is None for g in arrived):
         return [None] * len(tensors)
     if not torch.compiler.is_compiling() and wants_graph(arrived):
-        views = fresh(tensors)
-        return reference_gradients(rebuilt(kept, views, sizes), views, needs, arrived)
+        return gradients_of(lambda *views: plainly(rebuilt(kept, views, sizes)), tensors, needs, arrived, x.device)
     given = (x, weight_ih, state, recurrent, bias_ih, bias_hh, theta, sizes, done, arrived)
     found = back(*given, kept.cell, kept.reverse, kept.recompute, bool(needs[0]))
     wanted = (needs[0], *(t is not None for t in tensors[1:]))
