@@ -1,9 +1,9 @@
 // One product a step where a block holds the whole matrix and multiplies it with ROWS vectors by the matrix units: matrix and
 // vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of it.
 //
-// The matrix units cut off what a sum has no place for, by which a state would shrink in every step. Sixteen of the large
-// products, of 16 bits each, mostly leave nothing to cut off; so they are added to others by float32 additions. To the small
-// ones it does not matter.
+// The matrix units cut off what a sum has no place for, by which a state would shrink in every step. So the first parts of 16
+// neighbours are multiples of one number, of 8 bits at most: of sums of their products nothing has to be cut off, unless
+// neighbourhoods differ by much. To the products of other parts it does not matter.
 //
 // A warp has 16 results, of which a lane finishes two neighbours in two rows: two pairs. The larger two parts of the matrix lie
 // in registers, the smallest, of which there is one product, in shared memory: so two blocks fit a multiprocessor, and one
@@ -32,13 +32,30 @@ __device__ __forceinline__ u32 two_of(float low, float high) {
 __device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
 
+// What to add to a number, and to take off again, to round it to the last of 8 bits of `most`. Of numbers beyond 2^86 it leaves
+// more, so as not to overflow.
+__device__ __forceinline__ float coarse_of(float most) {
+    return 98304.0f * __uint_as_float(min(__float_as_uint(most) & 0x7f800000u, 0x6a800000u));  // 3 * 2^15
+}
+
 // Infinity becomes infinity and NaN.
-__device__ __forceinline__ void take_apart(Pair left, u32 (&part)[3]) {
+__device__ __forceinline__ void take_apart(Pair left, float coarse, u32 (&part)[3]) {
+    part[0] = two_of((left.low + coarse) - coarse, (left.high + coarse) - coarse);
 #pragma unroll
-    for (int p = 0; p < 3; ++p) {
+    for (int p = 1; p < 3; ++p) {
+        left.low -= low_of(part[p - 1]), left.high -= high_of(part[p - 1]);
         part[p] = two_of(left.low, left.high);
-        left.low -= low_of(part[p]), left.high -= high_of(part[p]);
     }
+}
+
+__device__ __forceinline__ float larger(float most, const Pair& v) { return fmaxf(most, fmaxf(fabsf(v.low), fabsf(v.high))); }
+
+// The largest `most` of the lanes that differ from this one in bits FIRST to LAST of their number.
+template <int FIRST, int LAST>
+__device__ __forceinline__ float largest_of(float most) {
+#pragma unroll
+    for (int far = FIRST; far <= LAST; far *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, far));
+    return most;
 }
 
 __device__ __forceinline__ void add_parts(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
@@ -63,8 +80,12 @@ struct Planed {
             const int k = j / 2 * 32 + lane % 4 * 8 + j % 2 * 4;
             u32 part[4][3];
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                take_apart({value(unit + i % 2, k + i / 2 * 2), value(unit + i % 2, k + i / 2 * 2 + 1)}, part[i]);
+            for (int i = 0; i < 2; ++i) {
+                const Pair first = {value(unit + i, k), value(unit + i, k + 1)};
+                const Pair second = {value(unit + i, k + 2), value(unit + i, k + 3)};
+                const float coarse = coarse_of(largest_of<1, 2>(larger(larger(0.0f, first), second)));
+                take_apart(first, coarse, part[i]), take_apart(second, coarse, part[2 + i]);
+            }
 #pragma unroll
             for (int p = 0; p < 2; ++p) w[p][j] = make_uint4(part[0][p], part[1][p], part[2][p], part[3][p]);
             smallest[j * THREADS] = make_uint4(part[0][2], part[1][2], part[2][2], part[3][2]);
@@ -74,9 +95,10 @@ struct Planed {
     // Of pair i.
     __device__ __forceinline__ int row(int i) const { return lane % 4 * 2 + i; }
 
+    // By all lanes of a warp; 0 of units that the vector has not.
     __device__ __forceinline__ void write(Vectors& to, int i, const Pair& value) const {
         u32 part[3];
-        take_apart(value, part);
+        take_apart(value, coarse_of(largest_of<4, 16>(larger(0.0f, value))), part);
 #pragma unroll
         for (int p = 0; p < 3; ++p) to[p][row_at(row(i)) + unit / 2] = part[p];
     }
@@ -94,14 +116,7 @@ struct Planed {
                     const int at = 2 * j + half;
                     if (q == 0) add_parts(sum[2], smallest[at * THREADS], b0, b1);
                     if (q < 2) add_parts(sum[1 + q], w[1][at], b0, b1);
-                    if (q > 0) {
-                        add_parts(sum[q], w[0][at], b0, b1);
-                        continue;
-                    }
-                    float large[4] = {};
-                    add_parts(large, w[0][at], b0, b1);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) sum[0][i] += large[i];
+                    add_parts(sum[q], w[0][at], b0, b1);
                 }
             }
         }

@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) run_windows(
     __syncthreads();  // zero is written before states are
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        if (!BACK && own) matrix.write(memory[0], i, kept[i]);
+        if (!BACK) matrix.write(memory[0], i, kept[i]);
         read(i, step, place[i], trail_place[i]);
     }
     __syncthreads();
@@ -135,12 +135,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) run_windows(
             if (step < last[i] - 1) kept[i] = result[i];
             result[i].low = acts ? (kept[i].low + x[i].low) * slope_at(y[i].low, slope) : 0.0f;
             result[i].high = acts && both ? (kept[i].high + x[i].high) * slope_at(y[i].high, slope) : 0.0f;
-            if (own) matrix.write(next, i, result[i]);
+            matrix.write(next, i, result[i]);
 #else
             result[i].low = activate(result[i].low + x[i].low, slope);
             result[i].high = both ? activate(result[i].high + x[i].high, slope) : 0.0f;
             if (acts) kept[i] = result[i];
-            if (own) matrix.write(next, i, kept[i]);
+            matrix.write(next, i, kept[i]);
 #endif
             read(i, BACK ? step - 1 : step + 1, place[i] + move, trail_place[i] + trail_move);
         }
