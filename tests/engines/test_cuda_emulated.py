@@ -11,7 +11,7 @@ from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import direct, factored, launch, window_loop
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
-from steadyrnn.engines.cuda.plan import gather_layout
+from steadyrnn.engines.cuda.plan import Layout, gather_layout
 from steadyrnn.engines.cuda.windows import FusedWindows
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
@@ -21,6 +21,7 @@ from tests.engines.test_cuda_windows import truth
 from tests.support.emulated import emulate, is_there
 from tests.support.errors import assert_within_budget, errors
 from tests.support.gpu import away_from_kinks, compare
+from tests.support.layouts import layouts_of
 from tests.support.memory import poisoned_memory
 from tests.support.recurrences import Case, as_dtype, make
 
@@ -113,7 +114,7 @@ def test_wider_and_gated_layers(name: str, case: Case, processors: int, monkeypa
         ("gru-after", Case(steps=3, batch=20, hidden=40, lengths=RAGGED * 4), 8),
         ("gru-after", Case(steps=3, batch=12, hidden=129), 16),
         ("lstm", Case(steps=3, batch=20, hidden=40, lengths=RAGGED * 4, reverse=True), 8),
-        ("lstm", Case(steps=3, batch=10, hidden=129, lengths=RAGGED * 2), 8),  # in two sets
+        ("lstm", Case(steps=3, batch=10, hidden=129, lengths=RAGGED * 2), 8),
     ],
     ids=str,
 )
@@ -124,6 +125,38 @@ def test_the_matrix_units(name: str, case: Case, processors: int, monkeypatch: p
     assert layout.product.source == "tensor_product"
     emulate(monkeypatch, processors, direct, launch)
     compare(LoopEngine(), *(make(CELLS[name], case, torch.bfloat16, seed) for seed in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "narrow", "blocks", "sets", "buffers", "posted"),
+    [
+        ("rnn-tanh", 34, False, 2, 2, 2, False),
+        ("rnn-tanh", 34, False, 4, 1, 2, True),
+        ("rnn-abs", 33, False, 2, 2, 2, True),
+        ("rnn-tanh", 64, True, 2, 2, 2, True),
+        ("rnn-tanh", 65, True, 2, 1, 2, True),
+        ("gru-after", 34, False, 4, 1, 1, True),
+        ("gru-after", 64, True, 2, 2, 2, False),
+        ("lstm", 33, False, 2, 2, 1, True),
+        ("lstm", 64, True, 2, 1, 1, True),
+        ("gru-after", 34, False, 4, 1, 1, False),
+    ],
+)
+def test_every_way_of_messages_and_turns(
+    name: str, hidden: int, narrow: bool, blocks: int, sets: int, buffers: int, posted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> Layout:
+        source = "tensor_product" if narrow else "product"
+        for one in layouts_of(size, gates, batch, processors, narrow):
+            if one[:1] + one[3:5] == (blocks, buffers, sets) and one.product.source == source and not one.far:
+                return one._replace(posted=posted)
+        raise AssertionError("no such layout")
+
+    emulate(monkeypatch, 4, direct, launch)
+    monkeypatch.setattr(direct, "direct_layout", lambda *_: None)
+    monkeypatch.setattr(launch, "gather_layout", chosen)
+    case = Case(steps=4, batch=18, hidden=hidden, lengths=(4, 4, 3, 2, 2, 1) * 3)
+    compare(LoopEngine(), *(make(CELLS[name], case, torch.bfloat16 if narrow else torch.float32, seed) for seed in range(3)))
 
 
 def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh") -> Recurrence:

@@ -66,8 +66,9 @@ def assert_sound(layout: Layout, size: int, batch: int) -> None:
     assert layout.units % 4 == 0
     assert layout.shared <= SHARED
     assert layout.shared % 16 == 0
-    assert layout.items <= 8
-    assert layout.items * layout.threads >= layout.half * layout.units
+    for each in (1, 2):
+        assert layout.items(each) * each <= 8
+        assert layout.items(each) * each * layout.threads >= layout.half * layout.units
     assert 1 <= layout.height <= batch
     assert layout.half * layout.sets >= layout.height
     assert layout.threads in (128, 256)

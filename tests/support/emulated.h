@@ -18,6 +18,7 @@
 #define __restrict__
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
+#define __cluster_dims__(x, y, z)
 #define __align__(n) __attribute__((aligned(n)))
 
 using std::max;
@@ -167,6 +168,7 @@ struct Mailbox {
 struct Flying {
     unsigned to, box, from, bytes;  // of a number, which is no memory's, `bytes` is 0
     float value;
+    const char* device = nullptr;  // where it comes from, if not from shared memory
 };
 static std::map<unsigned, Mailbox> mailboxes;
 static std::vector<Flying> flying;
@@ -202,6 +204,13 @@ static void put(unsigned to, float value, unsigned box) { flying.push_back({to, 
 static void send(unsigned long long* box, void* to, const void* from, unsigned bytes, unsigned peer) {
     flying.push_back({at_peer(address(to), peer), at_peer(address(box), peer), address(from), bytes, 0.0f});
 }
+static void send_to_all(unsigned long long* box, void* to, const void* from, unsigned bytes, unsigned rank) {
+    for (unsigned peer = 0; peer < together_now; ++peer) {
+        if (peer == rank) continue;
+        flying.push_back({at_peer(address(to), peer), at_peer(address(box), peer), 0, bytes, 0.0f, (const char*)from});
+    }
+}
+static void publish_posted() {}
 static bool land_some(std::mt19937& drawn) {
     std::shuffle(flying.begin(), flying.end(), drawn);
     const size_t left = flying.size() / 2;
@@ -209,7 +218,8 @@ static bool land_some(std::mt19937& drawn) {
     for (; flying.size() > left; flying.pop_back()) {
         const Flying& one = flying.back();
         const unsigned bytes = one.bytes ? one.bytes : 4;
-        std::memmove(at(one.to), one.bytes ? at(one.from) : (const char*)&one.value, bytes);
+        const char* from = one.device ? one.device : one.bytes ? at(one.from) : (const char*)&one.value;
+        std::memmove(at(one.to), from, bytes);
         mailboxes[one.box].bytes -= bytes, mailboxes[one.box].look();
     }
     return any;

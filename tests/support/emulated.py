@@ -46,6 +46,7 @@ _PLAIN = (  # what is written in machine code for a GPU
         r'asm\("cvt\.rn\.bf16x2\.f32 %0, %1, %2;" : "=r"\(both\) : "f"\(high\), "f"\(low\)\);',
         "both = to_bfloat16(low) | (u32)to_bfloat16(high) << 16;",
     ),
+    (r'asm\("cvt\.rn\.f16x2\.f32 %0, %1, %2;" : "=r"\(both\) : "f"\(high\), "f"\(low\)\);', "both = to_halves(low, high);"),
     (r"(?s)#if NUMBER == 1\n    asm volatile\(\"mma\.sync.*?\"r\"\(b1\)\);\n", "    multiply_fragments(c, a, b0, b1);\n"),
     (r"\*reinterpret_cast<((?:const )?\w+)\*>\(", r"*aligned<\1>("),
     (r"(?s)asm volatile\(\"mma\.sync\.[\w.]*bf16\.bf16.*?\"r\"\(b1\)\);", "multiply_fragments(c, a, b0, b1);"),
@@ -55,6 +56,12 @@ static unsigned short to_bfloat16(float value) {
     unsigned bits;
     std::memcpy(&bits, &value, 4);
     return std::isnan(value) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+static unsigned to_halves(float low, float high) {
+    const _Float16 halves[2] = {(_Float16)low, (_Float16)high};
+    unsigned both;
+    std::memcpy(&both, halves, 4);
+    return both;
 }
 static const double* peers(const double* here, unsigned peer) {
     return (const double*)(shared_memory(first_block + peer) + ((const char*)here - shared_memory(blockIdx.x)));

@@ -2,37 +2,42 @@
 
 from collections.abc import Callable
 from functools import cache
+from unittest.mock import patch
 
+from steadyrnn.engines.cuda import plan
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.plan import Layout, gather_layout, scatter_layout
 
-__all__ = ["LAYOUTS", "shape_with"]
+__all__ = ["LAYOUTS", "layouts_of", "shape_with"]
 
 _PROCESSORS = 132  # an H200's
 _SIZES = (3, 17, 33, 64, 100, 129, 200, 256, 300, 384, 505, 512, 777, 1017, 1024)
 _BATCHES = (1, 3, 70, 130, 300, 600, 1000, 2000)
 
-LAYOUTS: dict[str, Callable[[Layout], bool]] = {
-    "one-block": lambda one: one.blocks == 1 and one.threads == 256,
-    "two-on-a-multiprocessor": lambda one: one.threads == 128,
-    "cluster-2": lambda one: one.blocks == 2,
-    "cluster-4": lambda one: one.blocks == 4,
-    "cluster-8": lambda one: one.blocks == 8,
-    "cluster-16": lambda one: one.blocks == 16 and not one.far,
-    "far": lambda one: one.far,
-    "later-tiles": lambda one: one.product.tiles > 0,
-    "one-buffer": lambda one: one.buffers == 1 and not one.far,
-    "one-set": lambda one: one.sets == 1 and one.blocks > 1,
-    "two-sets": lambda one: one.sets == 2 and not one.far,
-    "shared-rows": lambda one: one.product.warps_k > 1,
-    "ahead": lambda one: one.ahead and one.blocks > 1,
-    "most-items": lambda one: one.items == 8,
-    "six-items": lambda one: one.items == 6,
-    "matrix-units": lambda one: one.product.source == "tensor_product",
-    "matrix-units-later-tiles": lambda one: one.product.source == "tensor_product" and one.product.tiles > 0,
-    "matrix-units-far": lambda one: one.product.source == "tensor_product" and one.far,
+LAYOUTS: dict[str, Callable[[Layout, int], bool]] = {
+    "one-block": lambda one, abreast: one.blocks == 1 and one.threads == 256,
+    "two-on-a-multiprocessor": lambda one, abreast: one.threads == 128,
+    "cluster-2": lambda one, abreast: one.blocks == 2,
+    "cluster-4": lambda one, abreast: one.blocks == 4,
+    "cluster-8": lambda one, abreast: one.blocks == 8,
+    "cluster-16": lambda one, abreast: one.blocks == 16 and not one.far,
+    "far": lambda one, abreast: one.far,
+    "later-tiles": lambda one, abreast: one.product.tiles > 0,
+    "one-buffer": lambda one, abreast: one.buffers == 1 and not one.far,
+    "one-set": lambda one, abreast: one.sets == 1 and one.blocks > 1,
+    "two-sets": lambda one, abreast: one.sets == 2 and not one.far,
+    "shared-rows": lambda one, abreast: one.product.warps_k > 1,
+    "ahead": lambda one, abreast: one.sets == one.items(abreast) == 1 and one.blocks > 1,
+    "most-items": lambda one, abreast: one.items(abreast) == 8 // abreast,
+    "six-items": lambda one, abreast: one.items(abreast) == 6,
+    "posted": lambda one, abreast: one.posted,
+    "one-by-one": lambda one, abreast: abreast == 1 and one.blocks > 1,
+    "two-by-two": lambda one, abreast: abreast == 2 and one.blocks > 1,
+    "matrix-units": lambda one, abreast: one.product.source == "tensor_product",
+    "matrix-units-later-tiles": lambda one, abreast: one.product.source == "tensor_product" and one.product.tiles > 0,
+    "matrix-units-far": lambda one, abreast: one.product.source == "tensor_product" and one.far,
 }
-"""What layouts of ``source/gather.cu`` may have, by name."""
+"""What layouts of ``source/gather.cu`` may have, by name; a thread finishes ``abreast`` neighbours at once."""
 
 
 @cache
@@ -44,6 +49,12 @@ def shape_with(name: str, gates: int, narrow: bool = False, adjoint: bool = Fals
             if gates == 1 and direct_layout(size, batch, _PROCESSORS, narrow) is not None:
                 continue  # another kernel's
             layout = search(size, gates, batch, _PROCESSORS, narrow)
-            if layout is not None and wanted(layout):
+            if layout is not None and wanted(layout, 1 + (size % 2 == 0)):
                 return size, batch
     return None
+
+
+def layouts_of(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> list[Layout]:
+    """Return all layouts that :func:`gather_layout` chooses from, whatever they take."""
+    with patch.object(plan, "cheapest", lambda choices, *to: [one for c in choices if (one := plan.fitting(c, *to))]):
+        return gather_layout.__wrapped__(size, gates, batch, processors, narrow)  # type: ignore[return-value]

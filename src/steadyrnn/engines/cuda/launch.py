@@ -65,17 +65,21 @@ class Variant(NamedTuple):
     cell: int  # 0 Elman, 1 GRU, 2 LSTM
     back: bool = False
     keep: bool = False
+    abreast: int = 1  # neighbours that a thread finishes at once
 
 
 @cache
 def compiled(name: str, layout: Layout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel ``source/{name}.cu`` for a layout."""
+    items = layout.items(variant.abreast)
     defined = {
-        **layout.product._asdict(), "threads": layout.threads, "blocks": layout.blocks, "units": layout.units,
-        "items": layout.items, "buffers": layout.buffers, "sets": layout.sets, "ahead": layout.ahead, "far": layout.far,
+        **layout.product._asdict(), "threads": layout.threads, "blocks": layout.blocks, "units": layout.units, "items": items,
+        "buffers": layout.buffers, "sets": layout.sets, "far": layout.far, "posted": layout.posted,
+        "ahead": layout.sets == items == 1,  # steps are so short that what they read must be read before
         **variant._asdict(),
     }  # fmt: skip
-    return kernel(PACKAGE, ("head", layout.product.source, name), f"run_{name}", tuple(defined.items()), SHARED, device)
+    names = ("head", layout.product.source, "abreast", name)
+    return kernel(PACKAGE, names, f"run_{name}", tuple(defined.items()), SHARED, device)
 
 
 def gather(
@@ -86,8 +90,10 @@ def gather(
     steps, batch, size = output.shape
     number = weight.shape[0] // size
     layout = found(gather_layout(size, number, batch, processors(weight.device), output.dtype.itemsize == 2))
-    run = compiled("gather", layout, Variant(number, NUMBERS[output.dtype], kind, cell, back, keep), weight.device)
     nothing = output
+    extra = nothing if extra is None else extra
+    abreast = 2 if size % 2 == 0 and all(t.data_ptr() % (2 * t.itemsize) == 0 for t in (gates, output, extra)) else 1
+    run = compiled("gather", layout, Variant(number, NUMBERS[output.dtype], kind, cell, back, keep, abreast), weight.device)
     lengths = nothing if rows.lengths is None else rows.lengths
     tiles = -(-batch // layout.height)
     at_once = layout.at_once(processors(weight.device)) if layout.far else tiles
@@ -95,17 +101,17 @@ def gather(
     post, told = messages(layout, at_once, launches, output)
     for launch in range(launches):
         run(min(at_once, tiles - launch * at_once) * layout.blocks, layout.all_threads, layout.shared, [
-            gates, weight, nothing if bias is None else bias, begin[0], begin[-1], output, nothing if extra is None else extra,
+            gates, weight, nothing if bias is None else bias, begin[0], begin[-1], output, extra,
             end[0], end[-1], lengths, post, told[launch], float(slope), steps, batch, size, layout.height,
             int(rows.lengths is not None), int(rows.backwards), int(given), launch * at_once * layout.height, 0,
         ], layout.far)  # fmt: skip
 
 
 def messages(layout: Layout, groups: int, launches: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return memory for the messages of blocks that are no cluster, and for how many were sent, for each launch."""
-    if not layout.far:
+    """Return memory for messages that go by way of it and, where blocks are no cluster, for how many were sent, by launch."""
+    if not (layout.far or layout.posted):
         return like, like.unsqueeze(0)
-    numbers = groups * layout.sets * 2 * layout.blocks * layout.half * layout.units
+    numbers = groups * layout.sets * 2 * layout.blocks * layout.slab
     post = like.new_empty(numbers, dtype=torch.float32 if layout.product.entry_bytes == 4 else like.dtype)
     return post, like.new_zeros(launches, groups * layout.sets, dtype=torch.int32)
 

@@ -29,6 +29,7 @@ class Layout(NamedTuple):
     product: Product | TensorProduct
     threads: int = 256  # of a block: eight warps, so that each lane may have 255 registers
     far: bool = False  # whether blocks are more than a cluster has, and run all at once
+    posted: bool = False  # whether messages within a cluster go by way of device memory
 
     @property
     def all_threads(self) -> int:
@@ -41,27 +42,35 @@ class Layout(NamedTuple):
         return -(-self.height // self.sets)
 
     @property
-    def items(self) -> int:
-        """Entries of the state that a thread finishes at once; rounded, since each number is a kernel of its own."""
-        wanted = -(-self.half * self.units // self.threads)
-        return wanted if wanted <= 4 else 6 if wanted <= 6 else _MOST_ITEMS
+    def slab(self) -> int:
+        """Entries of a set's state that a block has: of eights of rows, which the matrix units read, or of its own."""
+        rows = self.half if self.far or isinstance(self.product, Product) else 8 * self.product.eights
+        return rows * self.units
 
-    @property
-    def ahead(self) -> bool:
-        """Say whether steps are so short that what they read must be read before."""
-        return self.sets == 1 and self.items == 1
+    def items(self, abreast: int) -> int:
+        """Return how often a thread finishes ``abreast`` entries; rounded, since each number is a kernel of its own."""
+        wanted = -(-self.half * self.units // (abreast * self.threads))
+        return wanted if wanted <= 4 else 6 if wanted <= 6 else _MOST_ITEMS
 
     def cycles(self, batch: int, processors: int) -> float:
         """Return about how many cycles a step of the whole batch takes."""
-        # two blocks on a multiprocessor are in each other's way
-        slowed = 1.7 if self.threads < 256 else 1.2 if self.far and self.product.entry_bytes == 2 else 1.0
-        entries = self.half * self.units * (0.25 + 0.03 * self.product.warps_k)
-        body = 350 + slowed * (entries + self.product.cycles(self.half))  # of one set
-        sent = self.half * self.blocks * self.units * self.product.entry_bytes
-        near = 350 + 20 * self.blocks + sent / 18
-        message = 0.0 if self.blocks == 1 else 3500 + sent / 12 if self.far else near
+        entries = self.half * self.units * (0.27 + 0.04 * self.product.warps_k)
+        slowed = 1.7 if self.threads < 256 else 1.0  # two blocks on a multiprocessor are in each other's way
+        alone = 100 + slowed * (entries + self.product.cycles(self.half))
+        turn = alone + (0 if self.sets == 1 else 2400 if self.far else 720 + 60 * self.blocks)
         rounds = -(-batch // (self.height * self.at_once(processors)))
-        return rounds * max(self.sets * body, body + message)  # while others' messages are on their way, a set is multiplied
+        # while one set's messages are on their way, others are multiplied
+        return rounds * max(self.sets * turn, alone + self.message)
+
+    @property
+    def message(self) -> float:
+        """About how many cycles a set's messages are on their way."""
+        sent = self.half * self.blocks * self.units * self.product.entry_bytes
+        if self.blocks == 1:
+            return 0.0
+        if self.far:
+            return 3500 + sent / 13
+        return 900 + sent / 41 if self.posted else 325 + 25 * self.blocks + sent / 16
 
     def at_once(self, processors: int) -> int:
         """Return how many tiles of rows run side by side."""
@@ -127,12 +136,14 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
             entries = buffers * sets * half * wide
         numbers = half * (sets * units + product.warps_k * product.results)
         shared = entries * product.entry_bytes + 4 * numbers + product.later_bytes
-        return Layout(blocks, units, rows, buffers, sets, shared, product, threads, far)
+        layout = Layout(blocks, units, rows, buffers, sets, shared, product, threads, far)
+        posted = layout._replace(posted=True)
+        return posted if sets == 1 and not far and posted.message < layout.message else layout
 
     warps = (1, 2, 4, 8, 0) if narrow else (1, 2, 4, 8)  # that share a row; 0 stands for the matrix units
     alone = [(1, 2, 1, k, threads, False) for k in warps for threads in (256, 128) if 0 < k <= threads // 32 or threads == 256]
     near = [(b, buffers, sets, k, 256, False) for b in _SIZES[1:] for buffers in (2, 1) for sets in _SETS for k in warps]
-    far = [(processors // groups, 1, 2, k, 256, True) for groups in _GROUPS for k in warps]
+    far = [(processors // groups, 1, 2, k, 256, True) for groups in _GROUPS if groups <= processors for k in warps]
     return cheapest([lambda rows, c=c: at(rows, *c) for c in (*alone, *near, *far)], batch, processors)  # type: ignore[misc]
 
 
@@ -169,7 +180,7 @@ def units_of(size: int, blocks: int, tensor: bool) -> int:
 def cheapest(choices: list[Callable[[int], Layout | None]], batch: int, processors: int) -> Layout | None:
     """Return the layout that takes fewest cycles, each with as many rows as are wanted or fit; None if nothing fits."""
     found = [layout for choice in choices if (layout := fitting(choice, batch, processors)) is not None]
-    return min(found, key=lambda layout: layout.cycles(batch, processors), default=None)
+    return min(found, key=lambda layout: (layout.cycles(batch, processors), layout.message), default=None)
 
 
 def fitting(at: Callable[[int], Layout | None], batch: int, processors: int) -> Layout | None:

@@ -4,7 +4,7 @@
 //
 // Rows come in SETS, one after another within a step: while one set's messages are on their way, the other is multiplied.
 //
-// Beside head.cu's and product.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2),
+// Beside head.cu's, product.cu's and abreast.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2),
 // SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
 //
 // FAR has one buffer a set. One more warp tells of a set's message, and another fetches all messages as soon as the product is
@@ -12,6 +12,7 @@
 // fetched the one after it from all, so that all have fetched the one before.
 
 #define WIDE (BLOCKS * UNITS)
+#define ITEMS_OF_ROW (UNITS / ABREAST)
 #define EARLY 12  // steps
 #define HELD (BACK || CELL == 2)
 // FAR, the first turn only sends the initial states: a turn without a product is what the adjoint has, and for a loop that may
@@ -42,7 +43,7 @@ extern "C" __global__ void
             Number* __restrict__ end,            // (B, H)
             Number* __restrict__ end_c,          // (B, H)
             const int* __restrict__ lengths,     // (B,), where `ragged`
-            Entry* __restrict__ post,            // FAR: (groups, SETS, 2, BLOCKS, half, UNITS), messages
+            Entry* __restrict__ post,            // FAR and POSTED: (groups, SETS, 2, BLOCKS, half or more, UNITS), messages
             u32* __restrict__ told,              // FAR: (groups, SETS), how many were sent, 0 at first
             double slope_, int steps, int batch, int size, int height, int ragged, int backwards, int given, int offset,
             u32 zero) {
@@ -68,9 +69,11 @@ extern "C" __global__ void
     float* held = pre + WARPS_K * half * RESULTS;  // (SETS, half, UNITS): LSTM c, BACK what is carried
     float* later = held + (HELD ? SETS * share : 0);
     const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
+#if FAR || POSTED
+    post += (i64)(blockIdx.x / BLOCKS) * SETS * 2 * BLOCKS * slab;
+#endif
 #if FAR
     const int sets_here = (rows + half - 1) / half;
-    post += (i64)(blockIdx.x / BLOCKS) * SETS * 2 * BLOCKS * slab;
     told += blockIdx.x / BLOCKS * SETS;
     if (threadIdx.x >= THREADS) {
         give_registers();
@@ -129,36 +132,36 @@ extern "C" __global__ void
     const i64 origin = first * size + rank * UNITS;  // of the block's entries at time 0
     const int whole = min(max(size - rank * UNITS, 0), UNITS);  // units of the block that there are
     constexpr int READ = BACK ? 2 : GATES;
-    // Entry `item` of a set is its row item / UNITS and unit item % UNITS of the block. From the set's first entry it lies
-    // `down` + `unit_of` far; where there is no such entry, another one is read instead, so that nothing branches.
-    const auto down = [&](u32 item, u32 items) { return (item < items ? item / UNITS : 0) * size; };
+    // Item `item` of a set is ABREAST neighbours of row item / ITEMS_OF_ROW. From the set's first entry it lies `down` + `unit_of`
+    // far; where there is no such item, another one is read instead, so that nothing branches.
+    const auto down = [&](u32 item, u32 items) { return (item < items ? item / ITEMS_OF_ROW : 0) * size; };
     const auto unit_of = [&](int i) {
-        const u32 of = (threadIdx.x + i * THREADS) % UNITS;
+        const u32 of = (threadIdx.x + i * THREADS) % ITEMS_OF_ROW * ABREAST;
         return of < whole ? of : 0;
     };
     // What a step reads: parts of the input, BACK: gradient and what tells the derivative.
-    const auto read = [&](Number (&to)[READ], u32 row, u32 unit, i64 from, bool more) {
+    const auto read = [&](Numbers (&to)[READ], u32 row, u32 unit, i64 from, bool more) {
 #if BACK
         const i64 place = from + row + unit;
         if (more && given) ask_for(gates + place + EARLY * move);
         if (more) ask_for(extra + place + EARLY * move);
-        to[0] = given ? gates[place] : Number(0);
-        to[1] = extra[place];
+        to[0] = given ? *reinterpret_cast<const Numbers*>(gates + place) : Numbers{};
+        to[1] = *reinterpret_cast<const Numbers*>(extra + place);
 #else
         const Number* part = gates + GATES * (from - rank * UNITS + row) + (rank * UNITS + unit);
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
             if (more) ask_for(part + GATES * EARLY * move + g * size);
-            to[g] = part[g * size];
+            to[g] = *reinterpret_cast<const Numbers*>(part + g * size);
         }
 #endif
     };
-    Number x[ITEMS][READ] = {};
+    Numbers x[ITEMS][READ] = {};
 #if AHEAD
     if (last > 0 && whole > 0) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i)
-            read(x[i], down(threadIdx.x + i * THREADS, rows * UNITS), unit_of(i), origin + begins * stride, false);
+            read(x[i], down(threadIdx.x + i * THREADS, rows * ITEMS_OF_ROW), unit_of(i), origin + begins * stride, false);
     }
 #endif
     publish();
@@ -171,14 +174,14 @@ extern "C" __global__ void
         const int height_here = min(half, rows - top);
         if (height_here <= 0) continue;
         const i64 time = begins + (i64)way * (step - LEAD), now = origin + time * stride + (i64)top * size;
-        const int items = height_here * UNITS;
+        const int items = height_here * ITEMS_OF_ROW;
         const int buffer = BUFFERS == 2 ? step & 1 : 0, next = BUFFERS == 2 ? buffer ^ 1 : 0;
         const bool more = step + 1 + EARLY < last + LEAD;
         u32 tall[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) tall[i] = down(threadIdx.x + i * THREADS, items);
 #if AHEAD
-        Number ahead[ITEMS][READ] = {};
+        Numbers ahead[ITEMS][READ] = {};
         if (step + 1 < last && whole > 0) {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) read(ahead[i], tall[i], unit_of(i), now + move, more);
@@ -203,72 +206,114 @@ extern "C" __global__ void
 #endif
 
         Entry* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
-#if FAR
+#if FAR || POSTED
         Entry* sent = post + (((i64)set * 2 + ((step + 1) & 1)) * BLOCKS + rank) * slab;
-        const auto put = [&](u32 slot, Entry e) { mine[slot] = e, sent[slot] = e; };
-#else
-        const auto put = [&](u32 slot, Entry e) { mine[slot] = e; };
 #endif
-        float result[ITEMS][RESULT];  // goes to device memory behind the messages
+        const auto put = [&](u32 slot, const Entries& all) {
+            *reinterpret_cast<Entries*>(mine + slot) = all;
+#if FAR || POSTED
+            *reinterpret_cast<Entries*>(sent + slot) = all;
+#endif
+        };
+        Numbers result[ITEMS][RESULT];  // goes to device memory behind the messages
         bool runs[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {  // without a branch, so that items hide each other's latency
-            const u32 item = threadIdx.x + i * THREADS, here = item < items ? item : 0, of = here % UNITS, row = here / UNITS;
-            const u32 slot = here - of + swap(of, row);
+            const u32 item = threadIdx.x + i * THREADS, here = item < items ? item : 0;
+            const u32 of = here % ITEMS_OF_ROW * ABREAST, row = here / ITEMS_OF_ROW, slot = row * UNITS + swap(of, row);
             const int length = ragged ? lengths[first + top + row] : steps;
             const bool inside = item < items && of < whole;
             runs[i] = inside && time < length && step >= LEAD && step < last + LEAD;
-            float p[GATES];
+            float p[GATES][ABREAST];
 #pragma unroll
             for (int g = 0; g < GATES; ++g) {
-                p[g] = pre[row * RESULTS + g * UNITS + of];
+                const float* sums = pre + row * RESULTS + g * UNITS + of;
+                unpack(p[g], *reinterpret_cast<const Floats*>(sums));
 #pragma unroll
-                for (int k = 1; k < WARPS_K; ++k) p[g] += pre[(k * half + row) * RESULTS + g * UNITS + of];
+                for (int k = 1; k < WARPS_K; ++k) {
+                    const Floats more_sums = *reinterpret_cast<const Floats*>(sums + k * half * RESULTS);
+#pragma unroll
+                    for (int e = 0; e < ABREAST; ++e) p[g][e] += nth(more_sums, e);
+                }
             }
+#if HELD
+            float* carry = held + set * share + here * ABREAST;
+            float carried[ABREAST];
+            unpack(carried, *reinterpret_cast<const Floats*>(carry));
+#endif
+            float after[ABREAST];  // BACK: the adjoint
 #if BACK
-            float* carry = held + set * share + here;
-            const float carried = inside && step > 0 && time - way < length ? p[0] : item < items ? *carry : 0.0f;
-            const float adjoint = runs[i] ? (carried + as_float(x[i][0])) * slope_at(as_float(x[i][1]), slope) : 0.0f;
-            if (item < items) *carry = carried, put(slot, entry(adjoint));
-            result[i][0] = adjoint;
+            const bool comes = inside && step > 0 && time - way < length;
 #else
-            const float before = item < items ? value_of(old[rank * slab + slot]) : 0.0f;
-#if CELL == 0
-            const float sum = p[0] + as_float(x[i][0]), after = activate(sum, slope);
-            result[i][RESULT - 1] = sum;
+            const Entries before = *reinterpret_cast<const Entries*>(old + rank * slab + slot);
+            float more_results[RESULT][ABREAST];
+#endif
+#pragma unroll
+            for (int e = 0; e < ABREAST; ++e) {
+#if BACK
+                carried[e] = comes ? p[0][e] : carried[e];
+                after[e] = runs[i] ? (carried[e] + nth(x[i][0], e)) * slope_at(nth(x[i][1], e), slope) : 0.0f;
+#elif CELL == 0
+                const float sum = p[0][e] + nth(x[i][0], e);
+                after[e] = activate(sum, slope);
+                more_results[RESULT - 1][e] = sum;
 #elif CELL == 1
-            const float r = sigmoid(as_float(x[i][0]) + p[0]), z = sigmoid(as_float(x[i][1]) + p[1]);
-            const float q = p[2] + load(bias, of < whole ? rank * UNITS + of : 0);
-            const float n = hyperbolic_tangent(as_float(x[i][2]) + r * q), after = n + z * (before - n);
+                const float r = sigmoid(nth(x[i][0], e) + p[0][e]), z = sigmoid(nth(x[i][1], e) + p[1][e]);
+                const float q = p[2][e] + load(bias, (of < whole ? rank * UNITS + of : 0) + e);
+                const float n = hyperbolic_tangent(nth(x[i][2], e) + r * q);
+                after[e] = n + z * (nth(before, e) - n);
 #if KEEP
-            result[i][1] = q, result[i][2] = r, result[i][3] = z, result[i][4] = n;
+                more_results[1][e] = q, more_results[2][e] = r, more_results[3][e] = z, more_results[4][e] = n;
 #endif
 #else
-            const float in = sigmoid(as_float(x[i][0]) + p[0]), f = sigmoid(as_float(x[i][1]) + p[1]);
-            const float g = hyperbolic_tangent(as_float(x[i][2]) + p[2]), o = sigmoid(as_float(x[i][3]) + p[3]);
-            float* carry = held + set * share + here;
-            const float c = f * (item < items ? *carry : 0.0f) + in * g, after = o * hyperbolic_tangent(c);
-            if (runs[i]) *carry = c;
+                const float in = sigmoid(nth(x[i][0], e) + p[0][e]), f = sigmoid(nth(x[i][1], e) + p[1][e]);
+                const float g = hyperbolic_tangent(nth(x[i][2], e) + p[2][e]), o = sigmoid(nth(x[i][3], e) + p[3][e]);
+                const float c = f * carried[e] + in * g;
+                after[e] = o * hyperbolic_tangent(c);
+                carried[e] = runs[i] ? c : carried[e];
 #if KEEP
-            result[i][1] = c, result[i][2] = in, result[i][3] = f, result[i][4] = g, result[i][5] = o;
+                more_results[1][e] = c, more_results[2][e] = in, more_results[3][e] = f, more_results[4][e] = g;
+                more_results[5][e] = o;
 #endif
 #endif
-            result[i][0] = after;
-            if (item < items) put(slot, entry(runs[i] ? after : before));
+            }
+            Entries sent_now;
+            pack(sent_now, after);
+#if !BACK
+            sent_now = runs[i] ? sent_now : before;
+#pragma unroll
+            for (int r = 1; r < RESULT; ++r) pack(result[i][r], more_results[r]);
 #endif
+            pack(result[i][0], after);
+            if (item < items) {
+                put(slot, sent_now);
+#if HELD
+                Floats kept;
+                pack(kept, carried);
+                *reinterpret_cast<Floats*>(carry) = kept;
+#endif
+            }
         }
 #if FAR
         publish();
         written(set);
         wait_for_all();
 #elif BLOCKS > 1
+#if POSTED
+        publish_posted();
+#else
         publish();
+#endif
         __syncthreads();
         if (step + 1 < last + BACK) {
-            const u32 bytes = items * sizeof(Entry);
+            const u32 bytes = height_here * UNITS * sizeof(Entry);
             u64* box = &boxes[next * SETS + set];
             if (threadIdx.x == 0) expect(box, (BLOCKS - 1) * bytes);
+#if POSTED
+            if (threadIdx.x == 0) send_to_all(box, mine, sent, bytes, rank);
+#else
             if (threadIdx.x < BLOCKS && threadIdx.x != rank) send(box, mine, mine, bytes, threadIdx.x);
+#endif
         }
 #else
         __syncthreads();
@@ -277,15 +322,15 @@ extern "C" __global__ void
         for (int i = 0; i < ITEMS; ++i) {
             if (!runs[i]) continue;
             const i64 place = now + tall[i] + unit_of(i);
-            store(output, place, result[i][0]);
+            *reinterpret_cast<Numbers*>(output + place) = result[i][0];
 #if RESULT > 1
-            store(extra, place, result[i][1]);
+            *reinterpret_cast<Numbers*>(extra + place) = result[i][1];
 #endif
 #if RESULT > 2
             const u32 unit = rank * UNITS + unit_of(i);
-            const i64 gate = GATES * (place - unit) + unit;
+            Number* gate = gates + GATES * (place - unit) + unit;
 #pragma unroll
-            for (int g = 0; g < GATES; ++g) store(gates, gate + g * size, result[i][2 + g]);
+            for (int g = 0; g < GATES; ++g) *reinterpret_cast<Numbers*>(gate + g * size) = result[i][2 + g];
 #endif
         }
 #if AHEAD

@@ -4,8 +4,11 @@
 // Where a weight needs more blocks than a cluster has, FAR blocks that run at the same time take its place, and messages go
 // by way of device memory (of which little leaves the second-level cache).
 //
-// Defined by the caller, everywhere: BLOCKS (of a cluster), FAR, UNITS (of a block), GATES, THREADS, ITEMS (entries of the state
+// Defined by the caller, everywhere: BLOCKS (of a cluster), FAR, POSTED, UNITS (of a block), GATES, THREADS, ITEMS (entries of the state
 // that a thread finishes), NUMBER (0 float, 1 bfloat16, 2 half: what tensors hold), KIND (of activation).
+
+#define CLUSTERED (BLOCKS > 1 && !FAR)
+#define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps: one tells of messages, one fetches them
 
 typedef unsigned int u32;
 typedef unsigned short u16;
@@ -92,9 +95,6 @@ __device__ __forceinline__ float slope_at(float y, float slope) {
 
 __device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
-#define CLUSTERED (BLOCKS > 1 && !FAR)
-#define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps: one tells of messages, one fetches them
-
 __device__ __forceinline__ void wait_for_all() {  // that compute
 #if FAR
     asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
@@ -125,7 +125,8 @@ __device__ __forceinline__ void cluster_wait() {
 }
 
 // Messages: every block sends `bytes` from its own shared memory to the same place in each other block's; a block may read
-// them after `await`. One thread announces what it expects, BLOCKS threads send.
+// them after `await`. One thread announces what it expects, BLOCKS threads send. POSTED, what is sent lies in device memory, too,
+// and one thread sends it to all: it is read once for all, and more arrives at a time than from block to block.
 __device__ __forceinline__ void open_mailbox(u64* box) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(box)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -153,7 +154,18 @@ __device__ __forceinline__ void send(u64* box, void* to, const void* from, u32 b
         : "memory");
 }
 
+__device__ __forceinline__ void send_to_all(u64* box, void* to, const void* from, u32 bytes, u32 rank) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
+            address(to)),
+        "l"(from), "r"(bytes), "r"(address(box)), "h"((u16)(((1u << BLOCKS) - 1) & ~(1u << rank)))
+        : "memory");
+}
+
+// Before the one who sends is told of it: what this thread wrote may be sent.
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void publish_posted() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // Ends the kernel with an error where something has been waited for longer than a minute: an error, not a hang.
 __device__ __forceinline__ void lose_patience(u32 tries, u64& since) {
