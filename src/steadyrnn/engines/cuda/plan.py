@@ -29,6 +29,7 @@ class Layout(NamedTuple):
     product: Product | TensorProduct
     threads: int = 256  # of a block: eight warps, so that each lane may have 255 registers
     far: bool = False  # whether blocks are more than a cluster has, and run all at once
+    sent_bytes: int = 4  # of a number in a message
     posted: bool = False  # whether messages within a cluster go by way of device memory
 
     @property
@@ -65,7 +66,7 @@ class Layout(NamedTuple):
     @property
     def message(self) -> float:
         """About how many cycles a set's messages are on their way."""
-        sent = self.half * self.blocks * self.units * self.product.entry_bytes
+        sent = self.half * self.blocks * self.units * self.sent_bytes
         if self.blocks == 1:
             return 0.0
         if self.far:
@@ -136,7 +137,7 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
             entries = buffers * sets * half * wide
         numbers = half * (sets * units + product.warps_k * product.results)
         shared = entries * product.entry_bytes + 4 * numbers + product.later_bytes
-        layout = Layout(blocks, units, rows, buffers, sets, shared, product, threads, far)
+        layout = Layout(blocks, units, rows, buffers, sets, shared, product, threads, far, product.entry_bytes)
         posted = layout._replace(posted=True)
         return posted if sets == 1 and not far and posted.message < layout.message else layout
 
