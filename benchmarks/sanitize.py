@@ -16,7 +16,7 @@ STEPS = 4
 LENGTHS = [4, 2, 3, 0, 1]
 DENSE = (20, 128, 129, 300, 777)  # in one block and in clusters of several sizes
 GATED = (20, 129, 384)
-FAR = 600  # rows: with as many, 777 units (a gated layer's 505) are in blocks that are no cluster, and 300 in sets
+FAR = 600  # rows: with as many, 777 units (505 of an LSTM in float32) are in blocks that are no cluster, and 300 post messages
 DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -54,7 +54,7 @@ def gated() -> None:
 
 
 def far() -> None:
-    """Rows in several sets, and blocks that are no cluster."""
+    """Messages by way of device memory, in a cluster and in blocks that are none."""
     for dtype in DTYPES:
         for size in (300, 777):
             train(sr.RNN(3, size, engine="cuda", device="cuda", dtype=dtype), FAR)

@@ -238,14 +238,17 @@ extern "C" __global__ void
             }
 #if HELD
             float* carry = held + set * share + here * ABREAST;
+            Floats kept = {};
+            if (item < items) kept = *reinterpret_cast<const Floats*>(carry);  // item 0's is being written
             float carried[ABREAST];
-            unpack(carried, *reinterpret_cast<const Floats*>(carry));
+            unpack(carried, kept);
 #endif
             float after[ABREAST];  // BACK: the adjoint
 #if BACK
             const bool comes = inside && step > 0 && time - way < length;
 #else
-            const Entries before = *reinterpret_cast<const Entries*>(old + rank * slab + slot);
+            Entries before = {};
+            if (item < items) before = *reinterpret_cast<const Entries*>(old + rank * slab + slot);
             float more_results[RESULT][ABREAST];
 #endif
 #pragma unroll
@@ -288,7 +291,6 @@ extern "C" __global__ void
             if (item < items) {
                 put(slot, sent_now);
 #if HELD
-                Floats kept;
                 pack(kept, carried);
                 *reinterpret_cast<Floats*>(carry) = kept;
 #endif
