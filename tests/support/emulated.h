@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -48,9 +49,10 @@ static Value* aligned(const void* place) {
 
 enum State { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_MAILBOX };
 
+static constexpr size_t STACK = 1 << 16;
 struct Fiber {
     ucontext_t context;
-    std::vector<char> stack;
+    std::unique_ptr<char[]> stack;
     State state;
     unsigned thread, block;
     unsigned arrivals;  // at barriers of the cluster
@@ -263,10 +265,10 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
     std::vector<size_t> order;
     for (size_t i = 0; i < fibers.size(); ++i) {
         Fiber& fiber = fibers[i];
-        fiber.stack.resize(1 << 16);
+        if (!fiber.stack) fiber.stack.reset(new char[STACK]);  // of which only what is used takes memory
         fiber.state = READY, fiber.arrivals = 0, fiber.thread = i % threads, fiber.block = first_block + i / threads;
         getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data(), fiber.context.uc_stack.ss_size = fiber.stack.size();
+        fiber.context.uc_stack.ss_sp = fiber.stack.get(), fiber.context.uc_stack.ss_size = STACK;
         makecontext(&fiber.context, start, 0);
         order.push_back(i);
     }
@@ -311,7 +313,9 @@ static void call(void (*kernel)(Types...)) {
         std::mt19937 drawn(seed);                                                                                       \
         words = given;                                                                                                  \
         body = [] { call(kernel); };                                                                                    \
-        for (first_block = 0; first_block < blocks; first_block += together)                                            \
-            if (const int wrong = run_together(together, threads, shared, drawn)) return wrong;                         \
-        return 0;                                                                                                       \
+        int wrong = 0;                                                                                                  \
+        for (first_block = 0; first_block < blocks && !wrong; first_block += together)                                  \
+            wrong = run_together(together, threads, shared, drawn);                                                     \
+        fibers.clear(), memories.clear();  /* other libraries of the process have their own */                         \
+        return wrong;                                                                                                   \
     }
