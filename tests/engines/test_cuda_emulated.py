@@ -159,6 +159,17 @@ def test_every_way_of_messages_and_turns(
     compare(LoopEngine(), *(make(CELLS[name], case, torch.bfloat16 if narrow else torch.float32, seed) for seed in range(3)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_may_begin_anywhere_in_memory(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch, 8, direct, launch)
+    run = make(CELLS["rnn-tanh"], Case(steps=3, batch=5, hidden=150), dtype)
+    output = LoopEngine().run(run)[0]
+    numbers = torch.randn(output.numel() + 1).to(dtype)[1:].view_as(output)
+    assert numbers.data_ptr() % (2 * numbers.itemsize)
+    found, right = (torch.autograd.grad(output, run.weight_hh, g, retain_graph=True)[0] for g in (numbers, numbers.clone()))
+    assert torch.equal(found, right)
+
+
 def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh") -> Recurrence:
     """Return a run whose weight is in factors of a rank."""
     drawn, n = torch.Generator().manual_seed(seed), case.hidden

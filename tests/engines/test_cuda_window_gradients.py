@@ -107,6 +107,18 @@ def isometric(case: Case) -> list[Recurrence]:
     return [run._replace(weight_hh=w.requires_grad_()) for run, w in zip(runs, turned, strict=True)]
 
 
+def scaled(case: Case) -> list[Recurrence]:
+    """Return linear runs whose units have scales from 1 to 1000: rows and neighbours of their weights differ by as much."""
+    scale = torch.logspace(0, 3, case.hidden)[torch.randperm(case.hidden, generator=torch.Generator().manual_seed(0))]
+    return [
+        run._replace(
+            weight_hh=(scale[:, None] * run.weight_hh.detach() / scale).requires_grad_(),
+            weight_ih=(scale[:, None] * run.weight_ih.detach()).requires_grad_(),
+        )
+        for run in isometric(case)
+    ]  # fmt: skip
+
+
 def second(engine: Engine, run: Recurrence) -> Tensor:
     """Return a gradient of a gradient."""
     output, (end,) = engine.run(run)
@@ -156,6 +168,9 @@ class TestEmulated:
 
     def test_states_do_not_shrink_by_what_the_matrix_units_cut_off(self) -> None:
         check(Windows(0, 150, 2), isometric(Case(steps=300, batch=1, hidden=48, inputs=1)))
+
+    def test_units_of_any_scale_beside_each_other(self) -> None:
+        check(Windows(0, 20, 2), scaled(Case(steps=40, batch=2, hidden=32, inputs=1)))
 
     def test_without_biases_and_where_gradients_begin_anywhere_in_memory(self) -> None:
         run, windows = drawn("rnn-tanh", Case(7, 2, hidden=4, bias_ih=False, bias_hh=False))[0], Windows(1, 2, 3)
@@ -284,6 +299,9 @@ class TestOnGPU:
 
     def test_states_do_not_shrink_by_what_the_matrix_units_cut_off(self) -> None:
         check(Windows(0, 700, 3), [on_gpu(run) for run in isometric(Case(steps=2000, batch=4, hidden=128, inputs=1))])
+
+    def test_units_of_any_scale_beside_each_other(self) -> None:
+        check(Windows(0, 20, 20), [on_gpu(run) for run in scaled(Case(steps=400, batch=4, hidden=128, inputs=1))])
 
     @pytest.mark.parametrize("name", ["rnn-relu", "rnn-leaky_relu", "rnn-sigmoid", "rnn-identity"])
     def test_other_activations(self, name: str) -> None:

@@ -19,7 +19,6 @@
 #define __restrict__
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
-#define __cluster_dims__(x, y, z)
 #define __align__(n) __attribute__((aligned(n)))
 
 using std::max;
@@ -213,9 +212,13 @@ static void send_to_all(unsigned long long* box, void* to, const void* from, uns
     }
 }
 static void publish_posted() {}
-static bool land_some(std::mt19937& drawn) {
+static unsigned starved;  // a block to which memory is sent last of all
+static bool land_some(std::mt19937& drawn, bool last) {
     std::shuffle(flying.begin(), flying.end(), drawn);
-    const size_t left = flying.size() / 2;
+    const auto waits = [&](const Flying& one) { return !last && one.bytes && one.to >> 24 == starved; };
+    const size_t kept = std::partition(flying.begin(), flying.end(), waits) - flying.begin();
+    if (last) starved = drawn() % together_now;
+    const size_t left = kept + (flying.size() - kept) / 2;
     const bool any = flying.size() > left;
     for (; flying.size() > left; flying.pop_back()) {
         const Flying& one = flying.back();
@@ -288,10 +291,12 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
         const bool gone = std::all_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == DONE; });
         if (gone) return misaligned ? 3 : flying.empty() ? 0 : 2;
         const bool warps = release(AT_WARP, 32), each = release(AT_BLOCK, threads), all = release_cluster();
-        const bool some = land_some(drawn);
+        const auto is_ready = [](const Fiber& f) { return f.state == READY; };
+        const bool idle = std::none_of(fibers.begin(), fibers.end(), is_ready);
+        const bool some = land_some(drawn, false) || (idle && land_some(drawn, true));
         for (Fiber& fiber : fibers)
             if (some && fiber.state == AT_MAILBOX) fiber.state = READY;
-        const bool ready = std::any_of(fibers.begin(), fibers.end(), [](const Fiber& f) { return f.state == READY; });
+        const bool ready = std::any_of(fibers.begin(), fibers.end(), is_ready);
         if (!warps && !each && !all && !some && !ready) return 1;
     }
 }

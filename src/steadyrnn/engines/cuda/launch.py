@@ -113,7 +113,7 @@ def messages(layout: Layout, groups: int, launches: int, like: Tensor) -> tuple[
         return like, like.unsqueeze(0)
     numbers = groups * layout.sets * 2 * layout.blocks * layout.slab
     post = like.new_empty(numbers, dtype=torch.float32 if layout.product.entry_bytes == 4 else like.dtype)
-    return post, like.new_zeros(launches, groups * layout.sets, dtype=torch.int32)
+    return post, like.new_zeros(launches, groups * layout.sets, dtype=torch.int32) if layout.far else like.unsqueeze(0)
 
 
 def scatter(

@@ -4,8 +4,8 @@
 //
 // Rows come in SETS, one after another within a step: while one set's messages are on their way, the other is multiplied.
 //
-// Beside head.cu's, product.cu's and abreast.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS (1 or 2),
-// SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
+// Beside head.cu's, product.cu's and abreast.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS
+// (1 or 2), SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
 //
 // FAR has one buffer a set. One more warp tells of a set's message, and another fetches all messages as soon as the product is
 // done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has
@@ -132,8 +132,8 @@ extern "C" __global__ void
     const i64 origin = first * size + rank * UNITS;  // of the block's entries at time 0
     const int whole = min(max(size - rank * UNITS, 0), UNITS);  // units of the block that there are
     constexpr int READ = BACK ? 2 : GATES;
-    // Item `item` of a set is ABREAST neighbours of row item / ITEMS_OF_ROW. From the set's first entry it lies `down` + `unit_of`
-    // far; where there is no such item, another one is read instead, so that nothing branches.
+    // Item `item` of a set is ABREAST neighbours of row item / ITEMS_OF_ROW. From the set's first entry it lies `down` +
+    // `unit_of` far; where there is no such item, another one is read instead, so that nothing branches.
     const auto down = [&](u32 item, u32 items) { return (item < items ? item / ITEMS_OF_ROW : 0) * size; };
     const auto unit_of = [&](int i) {
         const u32 of = (threadIdx.x + i * THREADS) % ITEMS_OF_ROW * ABREAST;

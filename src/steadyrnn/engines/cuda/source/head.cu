@@ -4,8 +4,9 @@
 // Where a weight needs more blocks than a cluster has, FAR blocks that run at the same time take its place, and messages go
 // by way of device memory (of which little leaves the second-level cache).
 //
-// Defined by the caller, everywhere: BLOCKS (of a cluster), FAR, POSTED, UNITS (of a block), GATES, THREADS, ITEMS (entries of the state
-// that a thread finishes), NUMBER (0 float, 1 bfloat16, 2 half: what tensors hold), KIND (of activation).
+// Defined by the caller, everywhere: BLOCKS (of a cluster), UNITS (of a block), GATES, THREADS, NUMBER (0 float, 1 bfloat16,
+// 2 half: what tensors hold), KIND (of activation), ITEMS (how often a thread finishes entries of the state); where there are
+// messages, FAR and POSTED.
 
 #define CLUSTERED (BLOCKS > 1 && !FAR)
 #define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps: one tells of messages, one fetches them
@@ -125,8 +126,8 @@ __device__ __forceinline__ void cluster_wait() {
 }
 
 // Messages: every block sends `bytes` from its own shared memory to the same place in each other block's; a block may read
-// them after `await`. One thread announces what it expects, BLOCKS threads send. POSTED, what is sent lies in device memory, too,
-// and one thread sends it to all: it is read once for all, and more arrives at a time than from block to block.
+// them after `await`. One thread announces what it expects, BLOCKS threads send. POSTED, what is sent lies in device memory,
+// too, and one thread sends it to all: it is read once for all, and more arrives at a time than from block to block.
 __device__ __forceinline__ void open_mailbox(u64* box) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(box)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -158,7 +159,7 @@ __device__ __forceinline__ void send_to_all(u64* box, void* to, const void* from
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
             address(to)),
-        "l"(from), "r"(bytes), "r"(address(box)), "h"((u16)(((1u << BLOCKS) - 1) & ~(1u << rank)))
+        "l"(from), "r"(bytes), "r"(address(box)), "h"((u16)(((1u << BLOCKS % 32) - 1) & ~(1u << rank)))
         : "memory");
 }
 

@@ -1,9 +1,9 @@
 // One product a step where a block holds the whole matrix and multiplies it with ROWS vectors by the matrix units: matrix and
 // vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of it.
 //
-// The matrix units cut off what a sum has no place for, by which a state would shrink in every step. So the first parts of 16
-// neighbours are multiples of one number, of 8 bits at most: of sums of their products nothing has to be cut off, unless
-// neighbourhoods differ by much. To the products of other parts it does not matter.
+// The matrix units cut off what a sum has no place for, by which a state would shrink in every step. Sixteen of the large
+// products, of 16 bits each, mostly leave nothing to cut off, the more so where the first parts of sixteen numbers of the
+// matrix are multiples of one number; so they are added to others by float32 additions. To the small ones it does not matter.
 //
 // A warp has 16 results, of which a lane finishes two neighbours in two rows: two pairs. The larger two parts of the matrix lie
 // in registers, the smallest, of which there is one product, in shared memory: so two blocks fit a multiprocessor, and one
@@ -32,15 +32,9 @@ __device__ __forceinline__ u32 two_of(float low, float high) {
 __device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
 
-// What to add to a number, and to take off again, to round it to the last of 8 bits of `most`. Of numbers beyond 2^86 it leaves
-// more, so as not to overflow.
-__device__ __forceinline__ float coarse_of(float most) {
-    return 98304.0f * __uint_as_float(min(__float_as_uint(most) & 0x7f800000u, 0x6a800000u));  // 3 * 2^15
-}
-
-// Infinity becomes infinity and NaN.
-__device__ __forceinline__ void take_apart(Pair left, float coarse, u32 (&part)[3]) {
-    part[0] = two_of((left.low + coarse) - coarse, (left.high + coarse) - coarse);
+// Infinity becomes infinity and NaN. The first part is that of `first`, which is `left` or near it.
+__device__ __forceinline__ void take_apart(Pair left, const Pair& first, u32 (&part)[3]) {
+    part[0] = two_of(first.low, first.high);
 #pragma unroll
     for (int p = 1; p < 3; ++p) {
         left.low -= low_of(part[p - 1]), left.high -= high_of(part[p - 1]);
@@ -48,15 +42,27 @@ __device__ __forceinline__ void take_apart(Pair left, float coarse, u32 (&part)[
     }
 }
 
-__device__ __forceinline__ float larger(float most, const Pair& v) { return fmaxf(most, fmaxf(fabsf(v.low), fabsf(v.high))); }
+// The smallest number that is not 0, and the largest, of sixteen that four lanes have.
+struct Spread {
+    float least = __uint_as_float(0x7f800000u), most = 0.0f;
 
-// The largest `most` of the lanes that differ from this one in bits FIRST to LAST of their number.
-template <int FIRST, int LAST>
-__device__ __forceinline__ float largest_of(float most) {
+    __device__ __forceinline__ void take(float v) {
+        most = fmaxf(most, fabsf(v)), least = v == 0.0f ? least : fminf(least, fabsf(v));
+    }
+    __device__ __forceinline__ void of_all() {
 #pragma unroll
-    for (int far = FIRST; far <= LAST; far *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, far));
-    return most;
-}
+        for (int far = 1; far < 4; far *= 2) {
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, far));
+            least = fminf(least, __shfl_xor_sync(0xffffffffu, least, far));
+        }
+    }
+    // What to add to a number, and to take off again, to round it to the last of 8 bits of the largest; 0 where the smallest
+    // would lose too much by it, or a sum overflow.
+    __device__ __forceinline__ float coarse() const {
+        const float power = __uint_as_float(__float_as_uint(most) & 0x7f800000u);
+        return power <= 256.0f * least && power < 1e26f ? 98304.0f * power : 0.0f;  // 3 * 2^15
+    }
+};
 
 __device__ __forceinline__ void add_parts(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -81,10 +87,15 @@ struct Planed {
             u32 part[4][3];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const Pair first = {value(unit + i, k), value(unit + i, k + 1)};
-                const Pair second = {value(unit + i, k + 2), value(unit + i, k + 3)};
-                const float coarse = coarse_of(largest_of<1, 2>(larger(larger(0.0f, first), second)));
-                take_apart(first, coarse, part[i]), take_apart(second, coarse, part[2 + i]);
+                float v[4];
+                Spread spread;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) v[e] = value(unit + i, k + e), spread.take(v[e]);
+                spread.of_all();
+                const float coarse = spread.coarse();
+#pragma unroll
+                for (int e = 0; e < 4; e += 2)
+                    take_apart({v[e], v[e + 1]}, {(v[e] + coarse) - coarse, (v[e + 1] + coarse) - coarse}, part[i + e]);
             }
 #pragma unroll
             for (int p = 0; p < 2; ++p) w[p][j] = make_uint4(part[0][p], part[1][p], part[2][p], part[3][p]);
@@ -95,10 +106,9 @@ struct Planed {
     // Of pair i.
     __device__ __forceinline__ int row(int i) const { return lane % 4 * 2 + i; }
 
-    // By all lanes of a warp; 0 of units that the vector has not.
     __device__ __forceinline__ void write(Vectors& to, int i, const Pair& value) const {
         u32 part[3];
-        take_apart(value, coarse_of(largest_of<4, 16>(larger(0.0f, value))), part);
+        take_apart(value, value, part);
 #pragma unroll
         for (int p = 0; p < 3; ++p) to[p][row_at(row(i)) + unit / 2] = part[p];
     }
@@ -116,7 +126,14 @@ struct Planed {
                     const int at = 2 * j + half;
                     if (q == 0) add_parts(sum[2], smallest[at * THREADS], b0, b1);
                     if (q < 2) add_parts(sum[1 + q], w[1][at], b0, b1);
-                    add_parts(sum[q], w[0][at], b0, b1);
+                    if (q > 0) {
+                        add_parts(sum[q], w[0][at], b0, b1);
+                        continue;
+                    }
+                    float large[4] = {};
+                    add_parts(large, w[0][at], b0, b1);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) sum[0][i] += large[i];
                 }
             }
         }
