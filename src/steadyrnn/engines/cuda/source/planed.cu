@@ -1,5 +1,6 @@
 // One product a step where a block holds the whole matrix and multiplies it with ROWS vectors by the matrix units: matrix and
-// vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of it.
+// vectors in three parts of bfloat16 each (see planes.cu), six products of which are one of float32 but for 2^-23 of the
+// largest of sixteen neighbours.
 //
 // The matrix units cut off what a sum has no place for, by which a state would shrink in every step. Sixteen of the large
 // products, of 16 bits each, mostly leave nothing to cut off, the more so where the first parts of sixteen numbers of the
