@@ -16,9 +16,9 @@ from unittest.mock import patch
 import torch
 from measure import save, show
 
-from steadyrnn.engines.cuda import launch, plan
+from steadyrnn.engines.cuda import launch
 from steadyrnn.engines.cuda.launch import Rows, Variant
-from steadyrnn.engines.cuda.plan import Layout
+from steadyrnn.engines.cuda.plan import Layout, gather_layouts, scatter_layouts
 from steadyrnn.linalg import nvrtc
 
 PROCESSORS = 132
@@ -52,10 +52,7 @@ def shapes() -> list[Shape]:
 
 def layouts(shape: Shape, processors: int = PROCESSORS) -> list[Layout]:
     """Return the layouts of a shape that are measured, the one that the plan takes first."""
-    whole = getattr(plan, f"{shape.kernel}_layout").__wrapped__
-    fitting = plan.fitting
-    with patch.object(plan, "cheapest", lambda choices, *to: [one for c in choices if (one := fitting(c, *to))]):
-        found = whole(shape.n, shape.gates, shape.B, processors, shape.narrow)
+    found = (gather_layouts if shape.kernel == "gather" else scatter_layouts)(*shape[1:4], processors, shape.narrow)
     near = [one for one in found if shape.kernel == "gather" and one.blocks > 2 and not one.far]
     ordered = [
         one

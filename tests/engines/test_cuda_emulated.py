@@ -11,7 +11,7 @@ from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import direct, factored, launch, window_loop
 from steadyrnn.engines.cuda import windows as fused
 from steadyrnn.engines.cuda.direct import direct_layout
-from steadyrnn.engines.cuda.plan import Layout, gather_layout
+from steadyrnn.engines.cuda.plan import Layout, gather_layout, gather_layouts
 from steadyrnn.engines.cuda.windows import FusedWindows
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
@@ -21,7 +21,6 @@ from tests.engines.test_cuda_windows import truth
 from tests.support.emulated import emulate, is_there
 from tests.support.errors import assert_within_budget, errors
 from tests.support.gpu import away_from_kinks, compare
-from tests.support.layouts import layouts_of
 from tests.support.memory import poisoned_memory
 from tests.support.recurrences import Case, as_dtype, make
 
@@ -147,7 +146,7 @@ def test_every_way_of_messages_and_turns(
 ) -> None:
     def chosen(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> Layout:
         source = "tensor_product" if narrow else "product"
-        for one in layouts_of(size, gates, batch, processors, narrow):
+        for one in gather_layouts(size, gates, batch, processors, narrow):
             if one[:1] + one[3:5] == (blocks, buffers, sets) and one.product.source == source and not one.far:
                 return one._replace(posted=posted)
         raise AssertionError("no such layout")

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from functools import cache
-from unittest.mock import patch
 
-from steadyrnn.engines.cuda import plan
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.plan import Layout, gather_layout, scatter_layout
 
-__all__ = ["LAYOUTS", "layouts_of", "shape_with"]
+__all__ = ["LAYOUTS", "shape_with"]
 
 _PROCESSORS = 132  # an H200's
 _SIZES = (3, 17, 33, 64, 100, 129, 200, 256, 300, 384, 505, 512, 777, 1017, 1024)
@@ -52,9 +50,3 @@ def shape_with(name: str, gates: int, narrow: bool = False, adjoint: bool = Fals
             if layout is not None and wanted(layout, 1 + (size % 2 == 0)):
                 return size, batch
     return None
-
-
-def layouts_of(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> list[Layout]:
-    """Return all layouts that :func:`gather_layout` chooses from, whatever they take."""
-    with patch.object(plan, "cheapest", lambda choices, *to: [one for c in choices if (one := plan.fitting(c, *to))]):
-        return gather_layout.__wrapped__(size, gates, batch, processors, narrow)  # type: ignore[return-value]

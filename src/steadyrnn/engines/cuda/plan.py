@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .products import Product, TensorProduct, product_for, tensor_product_for
 
-__all__ = ["SHARED", "Layout", "clusters_at_once", "gather_layout", "scatter_layout"]
+__all__ = ["SHARED", "Layout", "clusters_at_once", "gather_layout", "gather_layouts", "scatter_layout", "scatter_layouts"]
 
 SHARED = 227 * 1024 - 256
 """Bytes of shared memory that a block may ask for: an H200's, less what a kernel names for itself."""
@@ -116,6 +116,11 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
         >>> gather_layout(512, 1, 128, 132)[:3]
         (8, 64, 9)
     """
+    return cheapest(gather_layouts(size, gates, batch, processors, narrow), batch, processors)
+
+
+def gather_layouts(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> list[Layout]:
+    """Return all layouts that :func:`gather_layout` chooses from."""
 
     def at(rows: int, blocks: int, buffers: int, sets: int, warps_k: int, threads: int, far: bool) -> Layout | None:
         if sets > 1 and rows < 4 * sets:
@@ -145,7 +150,7 @@ def gather_layout(size: int, gates: int, batch: int, processors: int, narrow: bo
     alone = [(1, 2, 1, k, threads, False) for k in warps for threads in (256, 128) if 0 < k <= threads // 32 or threads == 256]
     near = [(b, buffers, sets, k, 256, False) for b in _SIZES[1:] for buffers in (2, 1) for sets in _SETS for k in warps]
     far = [(processors // groups, 1, 2, k, 256, True) for groups in _GROUPS if groups <= processors for k in warps]
-    return cheapest([lambda rows, c=c: at(rows, *c) for c in (*alone, *near, *far)], batch, processors)  # type: ignore[misc]
+    return fitting_ones([lambda rows, c=c: at(rows, *c) for c in (*alone, *near, *far)], batch, processors)  # type: ignore[misc]
 
 
 @cache
@@ -156,6 +161,11 @@ def scatter_layout(size: int, gates: int, batch: int, processors: int, narrow: b
         >>> scatter_layout(512, 4, 128, 132)[:3]
         (16, 32, 19)
     """
+    return cheapest(scatter_layouts(size, gates, batch, processors, narrow), batch, processors)
+
+
+def scatter_layouts(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> list[Layout]:
+    """Return all layouts that :func:`scatter_layout` chooses from."""
 
     def at(rows: int, blocks: int, tensor: bool) -> Layout | None:
         units = units_of(size, blocks, tensor)
@@ -169,7 +179,7 @@ def scatter_layout(size: int, gates: int, batch: int, processors: int, narrow: b
         return Layout(blocks, units, rows, 1, 1, shared, product)
 
     choices = [(blocks, tensor) for blocks in _SIZES for tensor in ((False, True) if narrow else (False,))]
-    return cheapest([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
+    return fitting_ones([lambda rows, c=c: at(rows, *c) for c in choices], batch, processors)  # type: ignore[misc]
 
 
 def units_of(size: int, blocks: int, tensor: bool) -> int:
@@ -178,10 +188,14 @@ def units_of(size: int, blocks: int, tensor: bool) -> int:
     return -(-size // (step * blocks)) * step
 
 
-def cheapest(choices: list[Callable[[int], Layout | None]], batch: int, processors: int) -> Layout | None:
-    """Return the layout that takes fewest cycles, each with as many rows as are wanted or fit; None if nothing fits."""
-    found = [layout for choice in choices if (layout := fitting(choice, batch, processors)) is not None]
-    return min(found, key=lambda layout: (layout.cycles(batch, processors), layout.message), default=None)
+def cheapest(layouts: list[Layout], batch: int, processors: int) -> Layout | None:
+    """Return the layout that takes fewest cycles, and of several the one with the shortest messages; None of none."""
+    return min(layouts, key=lambda layout: (layout.cycles(batch, processors), layout.message), default=None)
+
+
+def fitting_ones(choices: list[Callable[[int], Layout | None]], batch: int, processors: int) -> list[Layout]:
+    """Return the layouts of choices that fit, each with as many rows as are wanted or fit."""
+    return [layout for choice in choices if (layout := fitting(choice, batch, processors)) is not None]
 
 
 def fitting(at: Callable[[int], Layout | None], batch: int, processors: int) -> Layout | None:
