@@ -53,7 +53,7 @@ def shapes() -> list[Shape]:
 def layouts(shape: Shape, processors: int = PROCESSORS) -> list[Layout]:
     """Return the layouts of a shape that are measured, the one that the plan takes first."""
     found = (gather_layouts if shape.kernel == "gather" else scatter_layouts)(*shape[1:4], processors, shape.narrow)
-    near = [one for one in found if shape.kernel == "gather" and one.blocks > 2 and not one.far]
+    near = [one for one in found if shape.kernel == "gather" and one.blocks > 1 and not one.far]
     ordered = [
         one
         for some in (found, [one._replace(posted=not one.posted) for one in near])

@@ -71,7 +71,7 @@ class Layout(NamedTuple):
             return 0.0
         if self.far:
             return 3500 + sent / 13
-        return 900 + sent / 41 if self.posted else 325 + 25 * self.blocks + sent / 16
+        return 900 + sent / 41 if self.posted else 600 + 60 * self.blocks + sent / 12
 
     def at_once(self, processors: int) -> int:
         """Return how many tiles of rows run side by side."""
