@@ -80,7 +80,7 @@ def compile_one(shape: Shape, layout: Layout) -> None:
     with patch.object(launch, "kernel", lambda *wanted: asked.append(wanted)):
         launch.compiled.__wrapped__(shape.kernel, layout, variant(shape), torch.device("cuda", 0))
     package, names, entry, defined, *_ = asked[0]
-    nvrtc.compiled(nvrtc.source(package, names, defined), entry, "90a" if layout.far else "90")
+    nvrtc.compiled(nvrtc.source(package, names, defined), entry, nvrtc.architecture(dict(defined)))
 
 
 def timed(call: Callable[[], None]) -> float:

@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
     @property
     def architecture(self) -> str:
-        return "sm_90a" if dict(self.defined).get("far") else "sm_90"
+        return f"sm_{room.architecture(dict(self.defined))}"
 
 
 def gather(kind: str, variant: launch.Variant) -> Wanted:
@@ -81,7 +81,8 @@ KERNELS: dict[str, Callable[[], Wanted]] = {
     "adjoint-of-direct": lambda: in_one_block(20, 3, direct.Variant(1, 0, True, False)),
     "one-block": lambda: gather("one-block", launch.Variant(3, 0, 0, 1, False, True)),
     "two-on-a-multiprocessor": lambda: gather("two-on-a-multiprocessor", launch.Variant(3, 0, 0, 1)),
-    "cluster": lambda: gather("cluster-8", launch.Variant(1, 0, 0, 0, True)),
+    "posted": lambda: gather("posted", launch.Variant(1, 0, 0, 0, True)),
+    "handed-over": lambda: gather("handed-over", launch.Variant(1, 0, 0, 0, True)),
     "later-tiles": lambda: gather("later-tiles", launch.Variant(3, 0, 0, 1, False, True)),
     "matrix-units": lambda: gather("matrix-units-later-tiles", launch.Variant(4, 1, 0, 2, False, True)),
     "far": lambda: gather("far", launch.Variant(1, 0, 3, 0)),

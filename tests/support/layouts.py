@@ -29,6 +29,7 @@ LAYOUTS: dict[str, Callable[[Layout, int], bool]] = {
     "most-items": lambda one, abreast: one.items(abreast) == 8 // abreast,
     "six-items": lambda one, abreast: one.items(abreast) == 6,
     "posted": lambda one, abreast: one.posted,
+    "handed-over": lambda one, abreast: one.blocks > 2 and not one.posted and not one.far,
     "one-by-one": lambda one, abreast: abreast == 1 and one.blocks > 1,
     "two-by-two": lambda one, abreast: abreast == 2 and one.blocks > 1,
     "matrix-units": lambda one, abreast: one.product.source == "tensor_product",

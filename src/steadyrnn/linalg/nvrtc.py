@@ -102,6 +102,18 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
     return bytes(code)
 
 
+def architecture(defined: dict[str, int], major: int = 9, minor: int = 0) -> str:
+    """Return what a kernel is compiled for.
+
+    An "a" asks for what only this very architecture has: warps that hand on registers, and copies to all blocks of a cluster.
+
+    Example:
+        >>> architecture({"far": 0}), architecture({"far": 1})
+        ('90', '90a')
+    """
+    return f"{major}{minor}{'a' if defined.get('far') or defined.get('posted') else ''}"
+
+
 class OnDevice:
     """Make a device the current one, also for the driver.
 
@@ -184,6 +196,5 @@ def kernel(
     with OnDevice(device):
         major, minor = torch.cuda.get_device_capability(device)
         given = dict(defined)
-        own = "a" if given.get("far") else ""  # what only this very architecture has: warps that hand on registers
-        code = compiled(source(package, names, defined), entry, f"{major}{minor}{own}")
+        code = compiled(source(package, names, defined), entry, architecture(given, major, minor))
         return Compiled(code, entry, shared, given.get("blocks", 1) > 8 and not given.get("far"), device)
