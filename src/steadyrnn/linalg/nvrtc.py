@@ -103,15 +103,13 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
 
 
 def architecture(defined: dict[str, int], major: int = 9, minor: int = 0) -> str:
-    """Return what a kernel is compiled for.
-
-    An "a" asks for what only this very architecture has: warps that hand on registers, and copies to all blocks of a cluster.
+    """Return what a kernel is compiled for; an "a" asks for what only this very architecture has: warps that hand on registers.
 
     Example:
         >>> architecture({"far": 0}), architecture({"far": 1})
         ('90', '90a')
     """
-    return f"{major}{minor}{'a' if defined.get('far') or defined.get('posted') else ''}"
+    return f"{major}{minor}{'a' if defined.get('far') else ''}"
 
 
 class OnDevice:
