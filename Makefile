@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-EXTRAS := dev,cli,train,report,docs
+EXTRAS := dev,cli,train,export,report,docs
 
 WORKERS ?= 2
 DEMO_THREADS ?= 1
