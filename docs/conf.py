@@ -15,8 +15,8 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "mathml",
     "room",
 ]
 exclude_patterns = ["_build"]
@@ -32,4 +32,7 @@ napoleon_numpy_docstring = False
 python_use_unqualified_type_names = True
 
 html_theme = "furo"
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_title = f"steadyrnn {release}"
