@@ -30,6 +30,9 @@ FORMULA = re.compile(r"<math\b.*?</math>", re.DOTALL)
 ITALIC = (0x210E, *range(0x1D434, 0x1D455), *range(0x1D456, 0x1D468), 0x1D6A4, 0x1D6A5, *range(0x1D6E2, 0x1D71C))
 ROOT_SIGN = 0x221A  # drawn for <msqrt>, in no text
 SHEET = "math.css"
+RULES = """math { font-family: "Page Math", math }
+:is(msub, msup, msubsup) > :not(:first-child) { font-feature-settings: "ssty" }  /* the forms of a font for indices: primes */
+"""
 logger = getLogger(__name__)
 logging.getLogger("fontTools").setLevel(logging.WARNING)
 
@@ -131,7 +134,7 @@ def write_sheet(app: Sphinx, error: Exception | None) -> None:
     if error is None and app.builder.format == "html":
         font = b64encode(math_font(characters(app.outdir))).decode()
         face = f'@font-face {{ font-family: "Page Math"; src: url("data:font/woff;base64,{font}") format("woff") }}\n'
-        (app.outdir / "_static" / SHEET).write_text(face + 'math { font-family: "Page Math", math }\n', encoding="utf-8")
+        (app.outdir / "_static" / SHEET).write_text(face + RULES, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
