@@ -123,6 +123,9 @@ def math_font(codes: Set[int]) -> bytes:
     subsetter = Subsetter(options)
     subsetter.populate(unicodes=codes)
     subsetter.subset(font)
+    scripts = font["GSUB"].table.ScriptList.ScriptRecord if "GSUB" in font else []
+    for record in scripts:  # the forms for indices are listed for the script `math`, which not every browser asks for
+        record.Script = next(script.Script for script in scripts if script.ScriptTag == "math")
     file = io.BytesIO()
     font.flavor = options.flavor
     font.save(file)
