@@ -13,6 +13,7 @@ def test_each_group_of_links_is_a_group_of_the_side_bar() -> None:
     _, *parts = re.split(r"^## (.+)\n", INDEX.split("```{toctree}")[0], flags=re.MULTILINE)
     links = {title: [page for page, _ in LINK.findall(text)] for title, text in zip(parts[::2], parts[1::2], strict=True)}
     assert links == {caption: pages.split() for caption, pages in TREE.findall(INDEX)}
+    assert links
     assert all(links.values())
 
 
