@@ -168,7 +168,7 @@ def test_a_stack_of_gates_is_refused(module: nn.Module, name: str) -> None:
         (nn.Linear(3, 3), "weight", Spectral, {}, ArgumentTypeError, "`constraint` must be a constraint or the name"),
         (nn.Linear(3, 3), "weight", Spectral(9), {}, ArgumentError, "`reflectors` must be at most"),
         (torch.eye(3), "weight", "ornn", {}, ArgumentTypeError, "`module` must be a torch module"),
-        (nn.Linear(3, 3, dtype=torch.bfloat16), "weight", "ornn", {}, DtypeError, "must be float32 or float64"),
+        (nn.Linear(3, 3).to(torch.float8_e5m2), "weight", "ornn", {}, DtypeError, "`weight` must have one of the dtypes"),
         (nn.Linear(2, 2, dtype=torch.complex64), "weight", "ornn", {}, ArgumentTypeError, "real floating dtype"),
     ],
 )

@@ -262,7 +262,7 @@ def test_the_factored_form_is_orthogonal_even_for_nearly_parallel_reflectors(spr
     _, _, free = constraint.raw(size, size)
     base = torch.randn(size, 1)
     columns = (base + spread * torch.randn(size, count)).tril()
-    near = pack(columns, constraint.left_index)
+    near = pack(columns)
     operator = constraint.operator(near, near, free)
     assert operator is not None
     q = operator.dense().double()

@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from steadyrnn.errors import ArgumentError, DtypeError, ShapeError
 from steadyrnn.linalg.householder import householder_factors
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
-from steadyrnn.linalg.packing import pack, packed_size, trapezoid_index, unpack
+from steadyrnn.linalg.packing import pack, packed_size, unpack
 from steadyrnn.linalg.reflections import reflect
 from steadyrnn.linalg.spectral_factors import spectral_factors
 from tests.linalg.matrices import gaussian, orthogonality, relative
@@ -53,18 +53,17 @@ COLUMNS: dict[str, Callable[[int, int, int], Tensor]] = {
 
 def arguments(columns: str, n: int, k: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Arguments:
     """Return packed reflectors of both sides and a diagonal, all of them numbers that float32 can hold."""
-    u, v = (pack(COLUMNS[columns](n, k, s), trapezoid_index(n, k)) for s in (seed, seed + 10))
+    u, v = (pack(COLUMNS[columns](n, k, s)) for s in (seed, seed + 10))
     left, right, sigma = (t.float().to(dtype) for t in (u, v, 1 + 0.3 * gaussian(n, seed=seed + 20)))
     return left, right, sigma
 
 
 def fast(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> DiagonalLowRank:
-    return spectral_factors(left, right, sigma, trapezoid_index(len(sigma), k).to(sigma.device), k)
+    return spectral_factors(left, right, sigma, k)
 
 
 def sides(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    index = trapezoid_index(len(sigma), k)
-    return unpack(left, index, len(sigma), k), unpack(right, index, len(sigma), k)
+    return unpack(left, len(sigma), k), unpack(right, len(sigma), k)
 
 
 def composed(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> DiagonalLowRank:
@@ -85,8 +84,7 @@ def gradients(result: Callable[..., Any], given: Arguments, k: int, *weights: Te
     made = (made,) if isinstance(made, Tensor) else made
     found = torch.autograd.grad(made, leaves, [w.to(leaves[0].dtype) for w in weights], **kw)
     scale = [side.double().norm(dim=0) for side in sides(*given, k)]
-    index = trapezoid_index(len(given[2]), k)
-    packed = (pack(unpack(g.double(), index, len(given[2]), k) * s, index) for g, s in zip(found[:2], scale, strict=True))
+    packed = (pack(unpack(g.double(), len(given[2]), k) * s) for g, s in zip(found[:2], scale, strict=True))
     return *packed, found[2].double()
 
 
@@ -259,10 +257,9 @@ def test_functorch_and_forward_mode_agree_with_autograd() -> None:
 @pytest.mark.parametrize("k", [1, 16])
 def test_it_compiles_as_one_graph(k: int) -> None:
     given, x = arguments("random", 40, k), gaussian(3, 40, seed=4).float()
-    index = trapezoid_index(40, k)
 
     def loss(left: Tensor, right: Tensor, sigma: Tensor) -> Tensor:
-        return spectral_factors(left, right, sigma, index, k).apply(x).pow(3).sum()
+        return spectral_factors(left, right, sigma, k).apply(x).pow(3).sum()
 
     leaves = [t.requires_grad_() for t in given]
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=False)
@@ -284,9 +281,8 @@ def test_autocast_touches_neither_the_factors_nor_their_gradient() -> None:
 
 def test_it_is_one_node_of_few_operations() -> None:
     leaves = [t.requires_grad_() for t in arguments("random", 64, 8)]
-    index = trapezoid_index(64, 8)
     with Operations() as forward:
-        made = spectral_factors(*leaves, index, 8)
+        made = spectral_factors(*leaves, 8)
     assert made.left.grad_fn is made.right.grad_fn
     assert {type(node).__name__ for node, _ in made.left.grad_fn.next_functions if node} == {"AccumulateGrad"}
     with Operations() as backward:
@@ -308,14 +304,13 @@ def test_the_composed_functions_take_more_operations() -> None:
         ({"sigma": torch.ones(2, 2)}, ShapeError, "`sigma` must be a vector, but has shape"),
         ({"left": torch.ones(4)}, ShapeError, r"`left` must have shape \(9,\) for 2 reflectors of length 5, but has .*4"),
         ({"right": torch.ones(9, 1)}, ShapeError, "`right` must have shape"),
-        ({"index": torch.arange(8)}, ShapeError, "`index` must have shape"),
         ({"right": torch.ones(9, dtype=torch.float64)}, DtypeError, "`right` must have the dtype of `sigma`"),
         ({"count": 6}, ArgumentError, "`count` must be a number of columns from 0 to `rows` = 5, but is 6"),
     ],
 )
 def test_a_bad_argument_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
     left, right, sigma = arguments("random", 5, 2)
-    given = {"left": left, "right": right, "sigma": sigma, "index": trapezoid_index(5, 2), "count": 2}
+    given = {"left": left, "right": right, "sigma": sigma, "count": 2}
     with pytest.raises(error, match=message):
         spectral_factors(**(given | change))
 

@@ -14,7 +14,6 @@ import steadyrnn.linalg as package
 from steadyrnn.linalg import spectral_kernel as room
 from steadyrnn.linalg.nvrtc import source
 from steadyrnn.linalg.operators import DiagonalLowRank
-from steadyrnn.linalg.packing import trapezoid_index
 from steadyrnn.linalg.spectral_factors import spectral_factors
 from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, takes
 from tests.linalg.matrices import gaussian, relative
@@ -88,9 +87,8 @@ def test_their_source_on_a_cpu_gives_factors_and_gradients(
 
 def on_gpu(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> DiagonalLowRank:
     """Return the factors as the GPU finds them, on the CPU again."""
-    index = trapezoid_index(len(sigma), k).cuda()
     with poisoned_memory():
-        made = spectral_factors(left.cuda(), right.cuda(), sigma.cuda(), index, k)
+        made = spectral_factors(left.cuda(), right.cuda(), sigma.cuda(), k)
     return DiagonalLowRank(*(part.cpu() for part in made))
 
 
@@ -116,10 +114,10 @@ def test_factors_and_gradients_are_as_accurate_as_on_the_cpu(n: int, k: int, col
 @pytest.mark.gpu
 def test_the_same_arguments_give_the_same_bits() -> None:
     given = [t.cuda().requires_grad_() for t in arguments("random", 128, 16)]
-    index, g = trapezoid_index(128, 16).cuda(), torch.randn(128, 32, device="cuda")
+    g = torch.randn(128, 32, device="cuda")
 
     def found() -> list[Tensor]:
-        made = spectral_factors(given[0], given[1], given[2], index, 16)
+        made = spectral_factors(given[0], given[1], given[2], 16)
         assert "Launched" in type(made.left.grad_fn).__name__
         return [made.left, made.right, *torch.autograd.grad((made.left, made.right), given, (g, g))]
 
@@ -129,11 +127,10 @@ def test_the_same_arguments_give_the_same_bits() -> None:
 @pytest.mark.gpu
 def test_second_derivatives_and_many_cotangents_at_once() -> None:
     given = arguments("random", 20, 3)
-    index = trapezoid_index(20, 3)
 
     def second(device: str) -> list[Tensor]:
         leaves = [t.to(device).requires_grad_() for t in given]
-        made = spectral_factors(leaves[0], leaves[1], leaves[2], index.to(device), 3)
+        made = spectral_factors(leaves[0], leaves[1], leaves[2], 3)
         first = torch.autograd.grad((made.left**2).sum() + (made.right**3).sum(), leaves, create_graph=True)
         again = torch.autograd.grad(sum((g**2).sum() for g in first), leaves, retain_graph=True)
         many = torch.autograd.grad(
@@ -149,7 +146,7 @@ def test_second_derivatives_and_many_cotangents_at_once() -> None:
 def test_nan_stays_visible_and_more_rows_than_fit_are_composed() -> None:
     left, right, sigma = (t.cuda() for t in arguments("random", 20, 3))
     left[0] = torch.nan
-    assert spectral_factors(left, right, sigma, trapezoid_index(20, 3).cuda(), 3).left.isnan().any()
+    assert spectral_factors(left, right, sigma, 3).left.isnan().any()
     wider: Arguments = arguments("random", 1030, 3)
     truth = composed(*wide(wider), 3)
     for got, true in zip(on_gpu(*wider, 3), truth, strict=True):

@@ -77,6 +77,8 @@ def read_weights(module: nn.Module) -> list[list[Weights]]:
         raise ArgumentTypeError(f"`module` must be a recurrent layer or cell, but is of type {type(module).__name__}.")
     if getattr(module, "proj_size", 0):
         raise CertificateError("No theorem covers an LSTM with `proj_size`: its recurrent weight is not square.")
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        check_finite(name, tensor)  # under its own name, before a constraint makes a weight of it
     cell = cell_of(module)
     layers = getattr(module, "num_layers", None)
     if layers is None:

@@ -10,6 +10,7 @@ from steadyrnn.checks import check_matrix
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 from .base import Constraint, Kind
+from .precision import DTYPES, widened
 from .registry import as_constraint
 
 __all__ = ["constrain"]
@@ -23,7 +24,7 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
     computed at every read; ``with torch.nn.utils.parametrize.cached():`` computes it once. Save by state dict.
 
     Args:
-        module: Any module with that parameter, a matrix in float32 or float64.
+        module: Any module with that parameter, a matrix. In half precision the weight is computed in float32 and cast.
         name: The parameter's name, as in ``"weight"``.
         constraint: A constraint, of which a copy is taken, or the name of one.
         init: First weight: ``"sample"`` a fresh one of the constraint; ``"project"`` the member nearest to the present
@@ -45,9 +46,8 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
         raise ArgumentError(f"`init` must be one of {', '.join(_STARTS)}, but is {init!r}.")
     weight = _parameter(module, name)
     own = as_constraint("constraint", constraint)
-    fresh = own.raw(*weight.shape)
-    own.to(device=weight.device, dtype=weight.dtype)
-    own._start = _STARTS[init](own, weight.detach(), fresh)
+    fresh = own.draw(*weight.shape, weight.device, weight.dtype)
+    own._start = tuple(tensor.to(weight.dtype) for tensor in _STARTS[init](own, weight.detach(), fresh))
     try:
         parametrize.register_parametrization(module, name, own)
     finally:
@@ -59,15 +59,14 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
 
 @torch.no_grad()
 def _sample(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    raw = tuple(tensor.to(weight) for tensor in fresh)
     # a member in one dtype is outside the set by that dtype's rounding in a wider one
-    settled = constraint.after_step(*raw) if constraint.kind is Kind.PROJECTION else None
-    return settled or raw
+    settled = constraint.after_step(*widened(*fresh)) if constraint.kind is Kind.PROJECTION else None
+    return settled or fresh
 
 
 @torch.no_grad()
 def _project(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return constraint.right_inverse(constraint.project(weight))
+    return constraint.right_inverse(constraint.project(*widened(weight)))
 
 
 @torch.no_grad()
@@ -96,8 +95,8 @@ def _parameter(module: nn.Module, name: str) -> Tensor:
         known = ", ".join(key for key, _ in module.named_parameters(recurse=False)) or "none"
         raise ArgumentError(f"`name` must be a parameter of {type(module).__name__}, but is {name!r}; there: {known}.")
     check_matrix(name, weight)
-    if weight.dtype not in (torch.float32, torch.float64):
-        raise DtypeError(f"`{name}` must be float32 or float64 to be constrained, but is {weight.dtype}.")
+    if weight.dtype not in DTYPES:
+        raise DtypeError(f"`{name}` must have one of the dtypes {', '.join(map(str, DTYPES))}, but has {weight.dtype}.")
     if name.startswith("weight_hh") and weight.shape[0] != weight.shape[1]:
         # See Note [gates of a GRU]
         raise ShapeError(

@@ -10,6 +10,7 @@ from steadyrnn.linalg.projections import clip_singular_values
 
 from .base import Constraint, Kind
 from .interval import distance_from_interval
+from .precision import working_dtype
 
 __all__ = ["SpectralBall"]
 
@@ -48,7 +49,7 @@ class SpectralBall(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return a first weight inside the ball, shape ``(M, N)``: torch's own, clipped."""
         self.fix_shape(rows, columns)
-        return (self.project(torch.empty(rows, columns).uniform_(-1, 1) / math.sqrt(max(columns, 1))),)
+        return (self.project(torch.empty(rows, columns, dtype=working_dtype()).uniform_(-1, 1) / math.sqrt(max(columns, 1))),)
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the raw tensor itself: the ball is kept by :meth:`project`."""

@@ -2,8 +2,8 @@
 
 import copy
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from enum import Enum
-from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from steadyrnn.checks import check_finite, check_matrix, without_autocast
 from steadyrnn.errors import ArgumentError, ConstraintError, NotInvertibleError, ShapeError
 from steadyrnn.linalg.operators import DiagonalLowRank
+
+from .precision import widened
 
 __all__ = ["Constraint", "Kind", "Projected", "membership_tolerance"]
 
@@ -84,18 +86,35 @@ class Constraint(nn.Module, ABC):
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def __call__(self, *raw: Tensor) -> Tensor:
-        """Evaluate ``forward`` with autocast off: a product in bfloat16 has left the set."""
+        """Evaluate ``forward`` with autocast off, and half precision in float32: a product in bfloat16 has left the set."""
+        wide = widened(*raw)
         with without_autocast(raw[0].device):
-            value: Tensor = super().__call__(*raw)
-            return value
+            value: Tensor = super().__call__(*wide)
+        return value if wide[0] is raw[0] else value.to(raw[0].dtype)
 
     @abstractmethod
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return first raw tensors, however many and however packed, and fix the shape ``(M, N)``."""
 
+    def draw(
+        self, rows: int, columns: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return :meth:`raw` on a device and in a dtype, and move the constraint there.
+
+        Where a device is named they are drawn on the CPU: a seed then gives the same on every device, and a default
+        device that holds no numbers (``with torch.device("meta"):``) does not matter.
+        """
+        with nullcontext() if device is None else torch.device("cpu"):
+            raw = self.raw(rows, columns)
+        self.to(device=device, dtype=dtype)
+        return tuple(tensor.to(device=device, dtype=dtype) for tensor in raw)
+
     @abstractmethod
     def forward(self, *raw: Tensor) -> Tensor:
-        """Map any raw tensors to a member of the set, shape ``(M, N)``."""
+        """Map any raw tensors to a member of the set, shape ``(M, N)``.
+
+        NaN or infinity in a raw tensor gives a matrix that is not finite, not an error: what guards a training sees it.
+        """
 
     @abstractmethod
     def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
@@ -122,8 +141,7 @@ class Constraint(nn.Module, ABC):
         check_matrix("matrix", matrix)
         check_finite("matrix", matrix)
         if (self.rows, self.columns) == (0, 0):
-            self.raw(*matrix.shape)
-            self.to(device=matrix.device)
+            self.draw(*matrix.shape, device=matrix.device)
         if tuple(matrix.shape) != (self.rows, self.columns):
             raise ShapeError(
                 f"`matrix` must have shape {(self.rows, self.columns)}, which this constraint was made for, "
@@ -134,7 +152,9 @@ class Constraint(nn.Module, ABC):
                 f"{self} has no right inverse, so no matrix can be assigned through it: its map does not reach every "
                 "matrix of its set. Let it start from its own sample (`init='sample'`), or give it all its parameters."
             )
-        return self.invert(self.admit(matrix.detach(), allowed))
+        allowed = membership_tolerance(matrix) if allowed is None else allowed  # of the dtype that came
+        (wide,) = widened(matrix.detach())
+        return tuple(tensor.to(matrix.dtype) for tensor in self.invert(self.admit(wide, allowed)))
 
     def admit(self, matrix: Tensor, allowed: float | None = None) -> Tensor:
         """Return ``matrix`` if it is a member up to rounding, its projection if that was asked for, or raise."""
@@ -148,10 +168,10 @@ class Constraint(nn.Module, ABC):
             "Pass a member, or make the constraint with `project=True` to have it projected."
         )
 
-    def sample(self, rows: int, columns: int) -> Tensor:
+    def sample(self, rows: int, columns: int, device: torch.device | str | None = None) -> Tensor:
         """Return a random member of the set, shape ``(M, N)``, drawn as a fresh layer's weight is."""
         fresh = copy.deepcopy(self)  # drawing raw tensors fixes shapes and buffers, which belong to the weight in use
-        return fresh(*fresh.raw(rows, columns)).detach()
+        return fresh(*fresh.draw(rows, columns, device)).detach()
 
     def project(self, matrix: Tensor) -> Tensor:
         """Return the nearest member (Frobenius norm), shape ``(M, N)``; idempotent, and the identity on members."""
@@ -168,14 +188,6 @@ class Constraint(nn.Module, ABC):
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Return the raw tensors to go on with after an optimizer step, or None to keep them."""
         return None
-
-    def refresh(self) -> None:
-        """Compute again what follows from the shape: a move may have left it empty (``to_empty``)."""
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.refresh()
-        return self
 
     def fix_shape(self, rows: int, columns: int, *, square: bool = False) -> None:
         """Remember the shape; refuse a rectangular one where only a square one makes sense."""

@@ -11,6 +11,7 @@ from .base import Constraint, Kind
 from .cayley import CAYLEY
 from .factor import Factor
 from .interval import distance_from_interval, from_interval, into_interval
+from .precision import working_dtype
 
 __all__ = ["CayleySpectral"]
 
@@ -93,7 +94,7 @@ class CayleySpectral(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return the packed entries of both skew matrices and the free singular values, which start at ``center``."""
         self.fix_shape(rows, columns, square=True)
-        return self.left.raw(rows), self.right.raw(rows), torch.zeros(rows)
+        return self.left.raw(rows), self.right.raw(rows), torch.zeros(rows, dtype=working_dtype())
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(N, N)``."""

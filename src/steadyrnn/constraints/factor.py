@@ -1,13 +1,14 @@
 """An orthogonal factor: a skew matrix turned into a rotation, times a base that lets it reach every orthogonal one."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .orthogonality import orthonormal
-from .skew import pack_skew, plane_entries, skew_index, unpack_skew
+from .precision import working_dtype
+from .skew import pack_skew, plane_entries, skew_size, unpack_skew
 
 __all__ = ["Factor", "Turn", "no_signs"]
 
@@ -52,7 +53,6 @@ class Factor(nn.Module):
     """
 
     base: Tensor
-    index: Tensor
 
     def __init__(self, turn: Turn, *, moving: bool) -> None:
         super().__init__()
@@ -63,24 +63,17 @@ class Factor(nn.Module):
     def raw(self, size: int) -> Tensor:
         """Return the packed entries of a fresh factor, shape ``(N(N-1)/2,)``."""
         self.size = size
-        self.register_buffer("index", skew_index(size), persistent=False)
-        angles = torch.empty(size // 2).uniform_(-self.turn.reach, self.turn.reach)
-        packed = plane_entries(self.turn.entry(angles), self.index, size)
+        angles = torch.empty(size // 2, dtype=working_dtype()).uniform_(-self.turn.reach, self.turn.reach)
+        packed = plane_entries(self.turn.entry(angles), size)
         if not self.moving:
             self.register_buffer("base", packed.new_ones(size))
             return packed
-        self.register_buffer("base", self.turn.value(unpack_skew(packed, self.index, size)))
+        self.register_buffer("base", self.turn.value(unpack_skew(packed, size)))
         return torch.zeros_like(packed)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if hasattr(self, "index"):  # a move may have left it empty (``to_empty``)
-            self.index = skew_index(self.size).to(self.index.device)
-        return self
 
     def matrix(self, packed: Tensor) -> Tensor:
         """Return the orthogonal matrix, shape ``(N, N)``."""
-        turned, base = self.turn.value(unpack_skew(packed, self.index, self.size)), self.base.to(packed.dtype)
+        turned, base = self.turn.value(unpack_skew(packed, self.size)), self.base.to(packed.dtype)
         return turned @ orthonormal(base) if self.moving else turned * base
 
     def invert(self, matrix: Tensor) -> Tensor:
@@ -88,14 +81,14 @@ class Factor(nn.Module):
         if self.moving:
             return self.recentre(matrix)
         signs = self.turn.signs(matrix)
-        packed = pack_skew(self.turn.inverse(matrix * signs), self.index)
+        packed = pack_skew(self.turn.inverse(matrix * signs))
         self._set_base(signs)
         return packed
 
     def recentre(self, matrix: Tensor) -> Tensor:
         """Take an orthogonal matrix as the base and return its packed entries: zeros."""
         self._set_base(matrix)
-        return matrix.new_zeros(self.index.shape)
+        return matrix.new_zeros(skew_size(self.size))
 
     def _set_base(self, base: Tensor) -> None:
         """Copy in place where possible: whoever holds the buffer sees it; else keep all the digits that came."""

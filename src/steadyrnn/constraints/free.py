@@ -8,6 +8,7 @@ from torch import Tensor
 from steadyrnn.errors import ArgumentError
 
 from .base import Constraint
+from .precision import working_dtype
 
 __all__ = ["Free"]
 
@@ -43,11 +44,12 @@ class Free(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return the first weight, shape ``(M, N)``."""
         self.fix_shape(rows, columns)
+        dtype = working_dtype()
         if self.init == "identity":
-            return (torch.eye(rows, columns),)
+            return (torch.eye(rows, columns, dtype=dtype),)
         if self.init == "orthogonal":
-            return (torch.nn.init.orthogonal_(torch.empty(rows, columns)),)
-        return (torch.empty(rows, columns).uniform_(-1, 1) / math.sqrt(max(columns, 1)),)
+            return (torch.nn.init.orthogonal_(torch.empty(rows, columns, dtype=dtype)),)
+        return (torch.empty(rows, columns, dtype=dtype).uniform_(-1, 1) / math.sqrt(max(columns, 1)),)
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the raw tensor itself."""

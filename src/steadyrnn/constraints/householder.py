@@ -6,7 +6,7 @@ from torch import Tensor
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_factors, householder_product
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
-from steadyrnn.linalg.packing import pack, trapezoid_index, unpack
+from steadyrnn.linalg.packing import pack, unpack
 from steadyrnn.linalg.projections import polar_factor
 from steadyrnn.linalg.qr import reflectors_of_orthogonal
 
@@ -46,7 +46,6 @@ class HouseholderOrthogonal(Constraint):
     """
 
     sign: Tensor
-    index: Tensor
 
     def __init__(self, reflectors: int | None = None, *, project: bool = False) -> None:
         super().__init__(project=project)
@@ -67,14 +66,8 @@ class HouseholderOrthogonal(Constraint):
             raise ArgumentError(f"`reflectors` must be at most {rows} for a matrix of that size, but is {wanted}.")
         self.count = min(wanted, rows - 1)
         self._invertible = self.count == rows - 1
-        self.sign.fill_(1 if wanted == self.count else -1)
-        self.register_buffer("index", trapezoid_index(rows, self.count), persistent=False)
-        return (pack(unit_reflectors(rows, self.count), self.index),)
-
-    def refresh(self) -> None:
-        """Compute the index again."""
-        if hasattr(self, "index"):
-            self.index = trapezoid_index(self.rows, self.count).to(self.index.device)
+        self.sign = torch.tensor(1.0 if wanted == self.count else -1.0)
+        return (pack(unit_reflectors(rows, self.count)),)
 
     @property
     def invertible(self) -> bool:
@@ -84,7 +77,7 @@ class HouseholderOrthogonal(Constraint):
     def columns_and_signs(self, packed: Tensor) -> tuple[Tensor, Tensor]:
         """Return the reflectors as columns, shape (N, K), and the diagonal of signs, shape (N,)."""
         signs = torch.cat([packed.new_ones(self.rows - 1), self.sign.to(packed.dtype).unsqueeze(0)])
-        return unpack(packed, self.index, self.rows, self.count), signs
+        return unpack(packed, self.rows, self.count), signs
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(N, N)``."""
@@ -102,7 +95,7 @@ class HouseholderOrthogonal(Constraint):
         """Return the reflectors of its QR decomposition."""
         columns, sign = reflectors_of_orthogonal(matrix)
         self.sign.fill_(sign)
-        return (pack(columns, self.index),)
+        return (pack(columns),)
 
     def violation(self, matrix: Tensor) -> Tensor:
         """Return the distance to the orthogonal matrices in spectral norm."""

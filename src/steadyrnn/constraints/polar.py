@@ -7,6 +7,7 @@ from steadyrnn.linalg.projections import polar_factor
 
 from .base import Constraint, Kind
 from .orthogonality import distance_to_orthogonal
+from .precision import working_dtype
 
 __all__ = ["PolarOrthogonal"]
 
@@ -42,7 +43,7 @@ class PolarOrthogonal(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return a random matrix with orthonormal rows or columns, shape ``(M, N)``."""
         self.fix_shape(rows, columns)
-        return (torch.nn.init.orthogonal_(torch.empty(rows, columns)),)
+        return (torch.nn.init.orthogonal_(torch.empty(rows, columns, dtype=working_dtype())),)
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the raw tensor itself: the set is kept by :meth:`project`."""

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .precision import working_dtype
+
 __all__ = ["unit_reflectors"]
 
 
@@ -16,6 +18,6 @@ def unit_reflectors(rows: int, count: int) -> Tensor:
         >>> unit_reflectors(3, 2).norm(dim=0).round(decimals=4)
         tensor([1., 1.])
     """
-    columns = torch.randn(rows, count).tril()
+    columns = torch.randn(rows, count, dtype=working_dtype()).tril()
     length: Tensor = columns.norm(dim=0, keepdim=True)
     return columns / length.clamp(min=torch.finfo(columns.dtype).tiny)

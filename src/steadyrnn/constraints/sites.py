@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from .base import Constraint, Kind
+from .precision import widened
 from .slot import Slot
 
 __all__ = ["Site", "sites"]
@@ -36,7 +37,7 @@ class Site:
         """Return what the constraint adds to the loss, or None."""
         if isinstance(self.holder, Slot):
             return self.holder.penalty()
-        return self.constraint.penalty(*self.raw.values())
+        return self.constraint.penalty(*widened(*self.raw.values()))
 
     @torch.no_grad()
     def after_optimizer_step(self) -> None:
@@ -44,7 +45,7 @@ class Site:
         if isinstance(self.holder, Slot):
             self.holder.after_optimizer_step()
             return
-        new = self.constraint.after_step(*self.raw.values())
+        new = self.constraint.after_step(*widened(*self.raw.values()))
         for tensor, value in zip(self.raw.values(), new or (), strict=new is not None):
             tensor.copy_(value)
 

@@ -14,6 +14,8 @@ from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Constraint, Kind, Projected, membership_tolerance
+from .loading import put_back, remember
+from .precision import widened
 
 __all__ = ["Slot", "cached"]
 
@@ -77,13 +79,11 @@ class Slot(nn.Module, Projected):
     ) -> None:
         super().__init__()
         self.constraint = copy.deepcopy(constraint)
-        raw = self.constraint.raw(rows, columns)
+        raw = self.constraint.draw(rows, columns, device, dtype or torch.get_default_dtype())
         self.count = len(raw)
         for place, tensor in enumerate(raw):
-            tensor = tensor.to(device=device, dtype=dtype or tensor.dtype)
             # one that is empty never gets a gradient, for which DistributedDataParallel would wait
             self.register_parameter(f"raw{place}", nn.Parameter(tensor, requires_grad=tensor.numel() > 0))
-        self.constraint.to(device=device, dtype=dtype)
         self._settle()
         self.register_load_state_dict_pre_hook(_remember)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
@@ -91,7 +91,7 @@ class Slot(nn.Module, Projected):
     def raws(self) -> tuple[Tensor, ...]:
         """Return the raw tensors, in float32 where they are stored in half precision."""
         raw = tuple(getattr(self, f"raw{place}") for place in range(self.count))
-        return tuple(r.float() if r.dtype in (torch.bfloat16, torch.float16) else r for r in raw)
+        return widened(*raw)
 
     def weight(self) -> Tensor:
         """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
@@ -142,14 +142,13 @@ class Slot(nn.Module, Projected):
         wide = matrix.detach().to(self.raw0.device)
         # rounded to the coarser of both dtypes, now or before
         allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
-        wide = wide.float() if wide.dtype in (torch.bfloat16, torch.float16) else wide
-        self._set(self.constraint.right_inverse(wide, allowed))
+        self._set(self.constraint.right_inverse(*widened(wide), allowed))
 
     @torch.no_grad()
     def reset(self) -> None:
         """Draw fresh raw tensors."""
-        self._set(self.constraint.raw(self.constraint.rows, self.constraint.columns))
-        self.constraint.to(device=self.raw0.device)
+        shape = self.constraint.rows, self.constraint.columns
+        self._set(self.constraint.draw(*shape, self.raw0.device, self.raw0.dtype))
         self._settle()
 
     @torch.no_grad()
@@ -171,13 +170,13 @@ class Slot(nn.Module, Projected):
 
 def _remember(slot: Slot, *_: object) -> None:
     """Keep what a refused load must put back."""
-    slot.__dict__["_before_load"] = {name: tensor.detach().clone() for name, tensor in slot.state_dict().items()}
+    slot.__dict__["_before_load"] = remember(slot)
 
 
 def _refuse_outside(slot: Slot, _: object) -> None:
     """Refuse a loaded weight outside the set, where the raw tensors alone do not keep it inside."""
-    constraint, before = slot.constraint, slot.__dict__.pop("_before_load", {})
-    if constraint.kind not in (Kind.PROJECTION, Kind.RECENTRED) or slot.raw0.is_meta:
+    constraint, before = slot.constraint, slot.__dict__.pop("_before_load", [])
+    if constraint.kind not in (Kind.PROJECTION, Kind.RECENTRED) or any(t.is_meta for t in slot.state_dict().values()):
         return
     with torch.no_grad():
         weight = slot._evaluate()
@@ -187,9 +186,7 @@ def _refuse_outside(slot: Slot, _: object) -> None:
     if violation > membership_tolerance(weight) and violation <= allowed:
         slot._settle()
     if not violation <= allowed:
-        with torch.no_grad():
-            for name, tensor in slot.state_dict(keep_vars=True).items():
-                tensor.copy_(before[name])
+        put_back(before)
         raise ConstraintError(
             f"A loaded weight is outside the set of {constraint}: violation {violation:.3g}, "
             f"allowed for rounding {allowed:.3g}. Load a state dict that was saved from inside the set."

@@ -8,13 +8,14 @@ from steadyrnn.checks import check_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_apply, householder_factors, householder_product
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
-from steadyrnn.linalg.packing import pack, trapezoid_index, unpack
+from steadyrnn.linalg.packing import pack, unpack
 from steadyrnn.linalg.projections import clip_singular_values
 from steadyrnn.linalg.qr import reflectors_of_matrix
 from steadyrnn.linalg.spectral_factors import spectral_factors
 
 from .base import Constraint, Kind
 from .interval import distance_from_interval, from_interval, into_interval
+from .precision import working_dtype
 from .reflectors import unit_reflectors
 
 __all__ = ["Spectral"]
@@ -56,8 +57,6 @@ class Spectral(Constraint):
     """
 
     sign: Tensor
-    left_index: Tensor
-    right_index: Tensor
 
     def __init__(
         self,
@@ -94,21 +93,14 @@ class Spectral(Constraint):
                 raise ArgumentError(f"`reflectors` must be at most {(rows, columns)} here, but is {self.reflectors}.")
         self.sides = min(m1, rows - 1), min(m2, columns - 1)
         self._invertible = self.sides == needed
-        self.sign.fill_(1)
-        self.register_buffer("left_index", trapezoid_index(rows, self.sides[0]), persistent=False)
-        self.register_buffer("right_index", trapezoid_index(columns, self.sides[1]), persistent=False)
-        free = torch.full((min(rows, columns),), 0.0 if self.sigma == "sigmoid" else self.center)
+        self.sign = torch.ones(())
+        first = 0.0 if self.sigma == "sigmoid" else self.center
+        free = torch.full((min(rows, columns),), first, dtype=working_dtype())
         return (
-            pack(unit_reflectors(rows, self.sides[0]), self.left_index),
-            pack(unit_reflectors(columns, self.sides[1]), self.right_index),
+            pack(unit_reflectors(rows, self.sides[0])),
+            pack(unit_reflectors(columns, self.sides[1])),
             free,
         )
-
-    def refresh(self) -> None:
-        """Compute both indices again."""
-        if hasattr(self, "left_index"):
-            self.left_index = trapezoid_index(self.rows, self.sides[0]).to(self.left_index.device)
-            self.right_index = trapezoid_index(self.columns, self.sides[1]).to(self.right_index.device)
 
     @property
     def invertible(self) -> bool:
@@ -119,8 +111,8 @@ class Spectral(Constraint):
         """Return the reflectors of both sides as columns, (M, K1) and (N, K2), and the signed diagonal."""
         left, right, free = raw
         return (
-            unpack(left, self.left_index, self.rows, self.sides[0]),
-            unpack(right, self.right_index, self.columns, self.sides[1]),
+            unpack(left, self.rows, self.sides[0]),
+            unpack(right, self.columns, self.sides[1]),
             self.signed_diagonal(free),
         )
 
@@ -153,7 +145,7 @@ class Spectral(Constraint):
         if self.rows != self.columns or 2 * sum(self.sides) >= self.rows:
             return None
         if self.sides[0] == self.sides[1]:
-            return spectral_factors(raw[0], raw[1], self.signed_diagonal(raw[2]), self.left_index, self.sides[0])
+            return spectral_factors(raw[0], raw[1], self.signed_diagonal(raw[2]), self.sides[0])
         left, right, sigma = self.parts(*raw)
         return spectral_operator(householder_factors(left), sigma, householder_factors(right))
 
@@ -163,7 +155,7 @@ class Spectral(Constraint):
         self.sign.fill_(sign)
         if self.sigma == "sigmoid":
             sigma = from_interval(sigma, self.center, self.radius)
-        return pack(left, self.left_index), pack(right, self.right_index), sigma
+        return pack(left), pack(right), sigma
 
     def violation(self, matrix: Tensor) -> Tensor:
         """Return how far the farthest singular value (float64 SVD) is outside the interval."""

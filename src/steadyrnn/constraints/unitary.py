@@ -1,6 +1,7 @@
 """Complex unitary matrices of size M as real orthogonal ones of size 2M."""
 
 import math
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from steadyrnn.linalg.unitary import complexify, realify, restricted_unitary
 
 from .base import Constraint
 from .orthogonality import distance_to_orthogonal
+from .precision import working_dtype
 
 __all__ = ["FullUnitary", "RestrictedUnitary"]
 
@@ -73,6 +75,24 @@ class RestrictedUnitary(Constraint):
     def __init__(self, *, project: bool = False) -> None:
         super().__init__(project=project)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        before = self._buffers.get("permutation")
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if before is not None and self.permutation.dtype != before.dtype:  # `type` casts integers too
+            self.permutation = before.to(self.permutation.device)
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Take a permutation that was cast with the weights as the integers it was made of, or refuse it."""
+        key = f"{prefix}permutation"
+        given, size = state_dict.get(key), self.rows // 2
+        if isinstance(given, Tensor) and not given.is_meta and given.shape == (size,):
+            state_dict[key] = given.long()
+            if not torch.equal(given.double().sort().values, torch.arange(size, dtype=torch.float64, device=given.device)):
+                state_dict[key] = self.permutation.clone()
+                rest[-1].append(f"`{key}` must hold each number from 0 to {size - 1} once, but does not ({given.dtype}).")
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+
     @property
     def invertible(self) -> bool:
         """Return False: most unitary matrices are not of this form."""
@@ -82,9 +102,9 @@ class RestrictedUnitary(Constraint):
         """Return phases, shape ``(3, M)``, and real and imaginary parts of the reflectors, shape ``(2, 2, M)``."""
         half = _half(self, rows, columns)
         self.register_buffer("permutation", torch.randperm(half))
-        reflectors = torch.randn(2, 2, half)
+        reflectors = torch.randn(2, 2, half, dtype=working_dtype())
         length = reflectors.norm(dim=(1, 2), keepdim=True)
-        return torch.empty(3, half).uniform_(-math.pi, math.pi), reflectors / length
+        return torch.empty(3, half, dtype=working_dtype()).uniform_(-math.pi, math.pi), reflectors / length
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(2M, 2M)``."""
@@ -134,7 +154,7 @@ class FullUnitary(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return R, shape ``(M, M)``."""
         half = _half(self, rows, columns)
-        return (torch.empty(half).uniform_(-math.pi, math.pi).diag(),)
+        return (torch.empty(half, dtype=working_dtype()).uniform_(-math.pi, math.pi).diag(),)
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(2M, 2M)``."""

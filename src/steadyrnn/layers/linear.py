@@ -86,7 +86,7 @@ class Linear(nn.Module):
         elif self._first == "torch":
             nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         else:
-            self.weight.copy_(Free(self._first).sample(self.out_features, self.in_features))
+            self.weight.copy_(Free(self._first).sample(self.out_features, self.in_features, self.weight.device))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features)
             self.bias.uniform_(-bound, bound)

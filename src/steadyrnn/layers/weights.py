@@ -12,6 +12,7 @@ from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int
 from steadyrnn.constraints.base import Constraint, Projected, membership_tolerance
+from steadyrnn.constraints.loading import put_back, remember
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.base import Recurrence
@@ -110,7 +111,7 @@ class RecurrentWeights(nn.Module, Projected, ABC):
             if name.startswith("weight_hh"):
                 for rows, constraint in zip(parameter.split(self.hidden_size), self._inits.values(), strict=False):
                     if constraint.init != "torch":
-                        rows.copy_(constraint.sample(self.hidden_size, self.hidden_size))
+                        rows.copy_(constraint.sample(self.hidden_size, self.hidden_size, rows.device))
         self.after_optimizer_step()
 
     @torch.no_grad()
@@ -133,7 +134,7 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         """Refuse weights outside the set of a joint constraint."""
         for end, joint in self._joint.items():
             given = self._jointly(end)
-            if given[0].is_meta:
+            if any(tensor is not None and tensor.is_meta for tensor in given):
                 continue
             violation, allowed = float(joint.violation(*given)), membership_tolerance(given[1])
             if not violation <= allowed:
@@ -192,17 +193,14 @@ class RecurrentWeights(nn.Module, Projected, ABC):
 
 def _remember(weights: RecurrentWeights, *_: object) -> None:
     """Keep what a refused load must put back."""
-    kept = {name: parameter.detach().clone() for name, parameter in weights.named_parameters(recurse=False)}
-    weights.__dict__["_before_load"] = kept
+    weights.__dict__["_before_load"] = remember(weights, recurse=False)
 
 
 def _refuse_outside(weights: RecurrentWeights, _: object) -> None:
     """Refuse loaded weights outside the set of a joint constraint, and put back those before."""
-    before = weights.__dict__.pop("_before_load", {})
+    before = weights.__dict__.pop("_before_load", [])
     try:
         weights._check_joint()
     except ConstraintError:
-        with torch.no_grad():
-            for name, parameter in weights.named_parameters(recurse=False):
-                parameter.copy_(before[name])
+        put_back(before)
         raise

@@ -24,7 +24,8 @@ def cayley(skew: Tensor) -> Tensor:
         skew: :math:`A`, skew, shape ``(n, n)``.
 
     Returns:
-        :math:`W`, orthogonal with determinant 1, shape ``(n, n)``.
+        :math:`W`, orthogonal with determinant 1, shape ``(n, n)``; not finite where an entry of ``skew`` is not, or
+        so large that nothing is left of the identity beside it.
 
     Example:
         >>> cayley(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
@@ -37,7 +38,7 @@ def cayley(skew: Tensor) -> Tensor:
     """
     check_square("skew", skew)
     identity = torch.eye(len(skew), dtype=skew.dtype, device=skew.device)
-    rotation: Tensor = torch.linalg.solve(identity + skew, identity - skew)
+    rotation: Tensor = torch.linalg.solve_ex(identity + skew, identity - skew).result  # no error: NaN must stay visible
     return rotation
 
 

@@ -59,7 +59,7 @@ def exp_skew(skew: Tensor) -> Tensor:
             shape ``(n, n)``, in single or double precision.
 
     Returns:
-        :math:`e^B`, orthogonal or unitary, shape ``(n, n)``.
+        :math:`e^B`, orthogonal or unitary, shape ``(n, n)``; NaN where an entry of ``skew`` is not finite.
 
     Example:
         >>> quarter = torch.tensor([[0.0, -torch.pi / 2], [torch.pi / 2, 0.0]])
@@ -139,7 +139,9 @@ class _ExpSkew(Function):
 
     @staticmethod
     def forward(skew: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        angles, vectors = _angles(skew)
+        finite = skew.isfinite().all()
+        angles, vectors = _angles(torch.where(finite, skew, 0.0))  # which has no eigenvectors where there is a NaN,
+        angles = torch.where(finite, angles, math.nan)  # and what follows from the angles is NaN then
         turned = (vectors * torch.polar(torch.ones_like(angles), angles)) @ vectors.mH
         return turned if skew.is_complex() else turned.real.contiguous(), angles, vectors
 

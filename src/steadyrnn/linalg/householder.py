@@ -215,7 +215,7 @@ def _sweep(form: _CompactForm, x: Tensor | None, transpose: bool, in_place: bool
         parts.append(rows if x is None and not parts else rows.mm(out))
         out = update(out, columns, parts[-1], alpha=-1)
     if transpose:
-        return out, inverse.mT.bmm(torch.stack(parts)).flatten(0, 1)
+        return out, inverse.mT.bmm(torch.stack(parts)).reshape(-1, out.shape[1])
     return out, torch.cat(parts[::-1])
 
 

@@ -1,11 +1,17 @@
 """The free entries of a lower trapezoid as one vector, and back."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from steadyrnn.errors import ArgumentError, ShapeError
 
 __all__ = ["pack", "packed_size", "trapezoid_index", "unpack"]
+
+_Mode = torch._C._TorchDispatchModeKey
+_TRACING = (_Mode.FAKE, _Mode.PROXY, _Mode.FUNCTIONAL)
 
 
 def _check_trapezoid(rows: int, count: int) -> None:
@@ -43,15 +49,17 @@ def packed_size(rows: int, count: int) -> int:
     return rows * count - count * (count - 1) // 2
 
 
-def trapezoid_index(rows: int, count: int) -> Tensor:
+def trapezoid_index(rows: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     r"""List where the free entries of a lower trapezoid lie.
 
     Entry :math:`(i, j)` is free if :math:`i \ge j`; its place in the row-major matrix is :math:`iK + j`. The places
-    are in ascending order, so that reading them is one pass over the matrix. Costs :math:`O(NK)`; compute it once.
+    are in ascending order, so that reading them is one pass over the matrix. Costs :math:`O(NK)` the first time; the
+    tensor is then shared by all who ask for the same sizes and device, so do not change it in place.
 
     Args:
         rows: :math:`N`, the length of a column.
         count: :math:`K \le N`, the number of columns.
+        device: Where the index is wanted.
 
     Returns:
         The places, int64, shape ``(packed_size(rows, count),)``.
@@ -60,12 +68,44 @@ def trapezoid_index(rows: int, count: int) -> Tensor:
         >>> trapezoid_index(3, 2)
         tensor([0, 2, 3, 4, 5])
     """
+    device = torch.device(device)
+    if not _may_be_shared(device):
+        return _places(rows, count, device)
+    if device.index is None and device.type == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _shared_index(rows, count, device)
+
+
+def _places(rows: int, count: int, device: torch.device) -> Tensor:
     _check_trapezoid(rows, count)
-    place = torch.tril_indices(rows, count)  # (2, size)
+    place = torch.tril_indices(rows, count, device=device)  # (2, size)
     return place[0] * count + place[1]
 
 
-def unpack(packed: Tensor, index: Tensor, rows: int, count: int) -> Tensor:
+@lru_cache(maxsize=64)
+def _shared_index(rows: int, count: int, device: torch.device) -> Tensor:
+    # autograd would refuse to save a tensor made in inference mode, and a mode may make tensors of its own kind
+    with torch.inference_mode(False), _disable_current_modes():
+        # copied from the CPU: the copy is finished when it returns, on whatever stream it is read next
+        return _places(rows, count, torch.device("cpu")).to(device)
+
+
+def _may_be_shared(device: torch.device) -> bool:
+    """Say whether a tensor made now is an ordinary one, of use to later calls.
+
+    It is not while a graph is traced or captured, with fake tensors, under a ``torch.func`` transform, which wraps what
+    is made inside, and on the meta device, where tensors hold nothing.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._len_torch_dispatch_stack() and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING):
+        return False
+    if device.type == "meta" or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+
+
+def unpack(packed: Tensor, rows: int, count: int) -> Tensor:
     r"""Spread packed entries over the trapezoid they came from, with zeros elsewhere.
 
     The map is linear and its adjoint is :func:`pack`, so a gradient through it is a gradient of the free entries.
@@ -73,7 +113,6 @@ def unpack(packed: Tensor, index: Tensor, rows: int, count: int) -> Tensor:
 
     Args:
         packed: The free entries, shape ``(packed_size(rows, count),)``.
-        index: Their places, from :func:`trapezoid_index`, same shape.
         rows: :math:`N`.
         count: :math:`K`.
 
@@ -81,37 +120,38 @@ def unpack(packed: Tensor, index: Tensor, rows: int, count: int) -> Tensor:
         The columns, shape ``(N, K)``.
 
     Example:
-        >>> unpack(torch.tensor([1.0, 2.0, 3.0]), trapezoid_index(2, 2), 2, 2)
+        >>> unpack(torch.tensor([1.0, 2.0, 3.0]), 2, 2)
         tensor([[1., 0.],
                 [2., 3.]])
     """
-    if packed.shape != index.shape:
+    size = packed_size(rows, count)
+    if packed.shape != (size,):
         raise ShapeError(
-            f"`packed` must have shape {tuple(index.shape)} for a trapezoid of {rows} rows and {count} columns, "
+            f"`packed` must have shape {(size,)} for a trapezoid of {rows} rows and {count} columns, "
             f"but has shape {tuple(packed.shape)}."
         )
+    index = trapezoid_index(rows, count, packed.device)
     return packed.new_zeros(rows * count).scatter(0, index, packed).reshape(rows, count)
 
 
-def pack(columns: Tensor, index: Tensor) -> Tensor:
+def pack(columns: Tensor) -> Tensor:
     r"""Read the free entries of a trapezoid; what lies above them is left out.
 
-    ``pack(unpack(p, index, N, K), index)`` is ``p``. Costs :math:`O(NK)`.
+    ``pack(unpack(p, N, K))`` is ``p``. Costs :math:`O(NK)`.
 
     Args:
-        columns: A matrix, shape ``(N, K)``.
-        index: The places of the free entries, from :func:`trapezoid_index` with the same :math:`N, K`.
+        columns: A matrix, shape ``(N, K)`` with :math:`K \le N`.
 
     Returns:
-        The free entries, in the shape of ``index``.
+        The free entries, shape ``(packed_size(N, K),)``.
 
     Example:
-        >>> pack(torch.tensor([[1.0, 9.0], [2.0, 3.0]]), trapezoid_index(2, 2))
+        >>> pack(torch.tensor([[1.0, 9.0], [2.0, 3.0]]))
         tensor([1., 2., 3.])
     """
-    if columns.dim() != 2 or packed_size(*columns.shape) != index.numel():
+    if columns.dim() != 2 or columns.shape[1] > columns.shape[0]:
         raise ShapeError(
-            f"`columns` must be a matrix whose trapezoid has {index.numel()} free entries, "
-            f"but has shape {tuple(columns.shape)}."
+            f"`columns` must be a matrix with at least as many rows as columns, but has shape {tuple(columns.shape)}."
         )
-    return columns.reshape(-1).index_select(0, index)
+    rows, count = columns.shape
+    return columns.reshape(-1).index_select(0, trapezoid_index(rows, count, columns.device))

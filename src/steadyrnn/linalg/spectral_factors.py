@@ -13,7 +13,7 @@ from steadyrnn.errors import DtypeError, ShapeError
 
 from .householder import householder_factors
 from .operators import DiagonalLowRank, spectral_operator
-from .packing import packed_size, unpack
+from .packing import packed_size, trapezoid_index, unpack
 from .spectral_kernel import launch_backward, launch_forward, takes
 
 __all__ = ["spectral_factors"]
@@ -21,7 +21,7 @@ __all__ = ["spectral_factors"]
 _LARGEST = 32  # reflectors a side in one block: see `_block_size` in householder.py
 
 
-def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, count: int) -> DiagonalLowRank:
+def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:
     r"""Write :math:`U \Sigma V^\top` with as many packed reflectors on either side as diagonal plus low rank.
 
     .. math::
@@ -44,7 +44,6 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, 
             identity, and its gradient is zero.
         right: The :math:`v_k` likewise, same shape.
         sigma: Diagonal of :math:`\Sigma`, of any signs, shape ``(H,)``.
-        index: Places of the packed entries, from ``trapezoid_index(H, K)``.
         count: :math:`K`.
 
     Returns:
@@ -53,7 +52,7 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, 
     Example:
         >>> u = torch.tensor([1.0, 0.0, 0.0])
         >>> v = torch.tensor([0.0, 0.0, 5.0])
-        >>> spectral_factors(u, v, torch.tensor([1.0, 2.0, 3.0]), torch.arange(3), 1).dense()
+        >>> spectral_factors(u, v, torch.tensor([1.0, 2.0, 3.0]), 1).dense()
         tensor([[-1.,  0.,  0.],
                 [ 0.,  2.,  0.],
                 [ 0.,  0., -3.]])
@@ -62,19 +61,19 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, 
         Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
         ICML 2018. https://arxiv.org/abs/1803.09327
     """
-    _check(left, right, sigma, index, count)
+    _check(left, right, sigma, count)
     if sigma.dtype != torch.float32 or not 1 <= count <= _LARGEST or carries_transform(left, right, sigma):
-        return _composed(left, right, sigma, index, count)
+        return _composed(left, right, sigma, count)
     node: type[Function] = _Launched if takes((left, right, sigma), sigma.shape[0], count) else _SpectralFactors
-    lower, upper = node.apply(left, right, sigma, index, count)
+    lower, upper = node.apply(left, right, sigma, count)
     return DiagonalLowRank(sigma, lower, upper)
 
 
-def _check(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, count: int) -> None:
+def _check(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> None:
     if sigma.dim() != 1:
         raise ShapeError(f"`sigma` must be a vector, but has shape {tuple(sigma.shape)}.")
     size = packed_size(sigma.shape[0], count)
-    for name, packed in (("left", left), ("right", right), ("index", index)):
+    for name, packed in (("left", left), ("right", right)):
         if packed.shape != (size,):
             raise ShapeError(
                 f"`{name}` must have shape {(size,)} for {count} reflectors of length {sigma.shape[0]}, "
@@ -85,9 +84,9 @@ def _check(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, count: int
             raise DtypeError(f"`{name}` must have the dtype of `sigma`, which is {sigma.dtype}, but has {packed.dtype}.")
 
 
-def _composed(left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, count: int) -> DiagonalLowRank:
+def _composed(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:
     """Return the operator by functions of which each knows its own gradients, of any order."""
-    u, v = (unpack(packed, index, sigma.shape[0], count) for packed in (left, right))
+    u, v = (unpack(packed, sigma.shape[0], count) for packed in (left, right))
     return spectral_operator(householder_factors(u), sigma, householder_factors(v))
 
 
@@ -105,8 +104,8 @@ class _SpectralFactors(Function):
 
     # With a `setup_context`, torch would bind the signature of `forward` at every call: the time of ten operations.
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        rows = sigma.shape[0]
+    def forward(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        rows, index = sigma.shape[0], trapezoid_index(sigma.shape[0], count, sigma.device)
         # torch 2.11's compiler loses the gradient through an update in place
         columns = left.new_zeros(2, rows * count).index_copy(1, index, torch.stack([left, right])).view(2, rows, count)
         length = torch.linalg.vector_norm(columns, dim=1, keepdim=True, dtype=torch.float64)
@@ -120,45 +119,43 @@ class _SpectralFactors(Function):
         factors = torch.stack([a.addmm(y_u, core), y_u, y_v, b]).view(2, 2, rows, count).transpose(1, 2)
         factors = factors.to(left.dtype, memory_format=torch.contiguous_format).view(2, rows, 2 * count)
         ctx.count = count
-        ctx.save_for_backward(left, right, sigma, index, y, z, length, triangle, core)
+        ctx.save_for_backward(left, right, sigma, y, z, length, triangle, core)
         return factors[0], factors[1]
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-        left, right, sigma, index, *kept = ctx.saved_tensors
+        left, right, sigma, *kept = ctx.saved_tensors
         many = not torch.compiler.is_compiling() and any(is_legacy_batchedtensor(g) for g in given)
         if torch.is_grad_enabled() or many:
-            return _again(ctx, left, right, sigma, index, given)
+            return _again(ctx, left, right, sigma, given)
         with without_autocast(sigma.device):  # a backward may be run, or traced, under it
-            return *_pulled_back(given, sigma, index, *kept), None, None
+            return *_pulled_back(given, sigma, *kept), None
 
 
 class _Launched(Function):
     """The same in two kernels of a GPU, where launching as many operations would take longer than a recurrence."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, count: int) -> tuple[Tensor, Tensor]:
         factors, kept = launch_forward(left, right, sigma, count)
         ctx.count = count
-        ctx.save_for_backward(left, right, sigma, index, kept)
+        ctx.save_for_backward(left, right, sigma, kept)
         return factors[0], factors[1]
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-        left, right, sigma, index, kept = ctx.saved_tensors
+        left, right, sigma, kept = ctx.saved_tensors
         if torch.is_grad_enabled() or not takes(given, sigma.shape[0], ctx.count):
-            return _again(ctx, left, right, sigma, index, given)
-        return *launch_backward(given, sigma, kept, ctx.count, left.shape[0]), None, None
+            return _again(ctx, left, right, sigma, given)
+        return *launch_backward(given, sigma, kept, ctx.count, left.shape[0]), None
 
 
-def _again(
-    ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, index: Tensor, given: tuple[Tensor, ...]
-) -> tuple[Tensor | None, ...]:
+def _again(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, given: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
     """Return gradients of any order, or for many cotangents at once, through functions that know their own."""
     again = torch.is_grad_enabled()
     with without_autocast(sigma.device), torch.enable_grad():
         leaves = [t if again else t.detach().requires_grad_(t.requires_grad) for t in (left, right, sigma)]
-        made = _composed(leaves[0], leaves[1], leaves[2], index, ctx.count)
+        made = _composed(leaves[0], leaves[1], leaves[2], ctx.count)
         wanted = [t for t, needed in zip(leaves, ctx.needs_input_grad, strict=False) if needed]
         found = iter(torch.autograd.grad(made[1:], wanted, given, create_graph=again))
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
@@ -167,7 +164,6 @@ def _again(
 def _pulled_back(
     given: tuple[Tensor, ...],
     sigma: Tensor,
-    index: Tensor,
     y: Tensor,
     z: Tensor,
     length: Tensor,
@@ -188,5 +184,6 @@ def _pulled_back(
     g_y = torch.baddbmm(g_y + p.mT, y, g_gram + g_gram.mT)
     along = g_y.mT.bmm(y).diagonal(dim1=1, dim2=2).unsqueeze(1)  # (2, 1, K)
     g_columns = torch.addcmul(g_y, along, y, value=-1) / length
+    index = trapezoid_index(y.shape[1], y.shape[2], y.device)
     g_left, g_right = g_columns.flatten(1).index_select(1, index).to(sigma.dtype)
     return g_left, g_right, g_sigma.to(sigma.dtype)
