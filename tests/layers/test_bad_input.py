@@ -58,6 +58,8 @@ MAKING = [
 
 MAKING_LAYERS = [
     *MAKING,
+    Mistake("a bias of 0", {"bias": 0}, ArgumentTypeError, "`bias` must be True", TypeError),
+    Mistake("a bias of None", {"bias": None}, ArgumentTypeError, "`bias` must be True", TypeError),
     Mistake("no layers", {"num_layers": 0}, ArgumentError, "`num_layers` must be greater than zero", ValueError),
     Mistake("half a layer", {"num_layers": 1.5}, ArgumentTypeError, "`num_layers` must be an integer", TypeError),
     Mistake("dropout above 1", {"dropout": 1.5}, ArgumentError, "`dropout` must be a number from 0.0 to 1.0", ValueError),

@@ -23,12 +23,11 @@ def refuse_projection(proj_size: int) -> None:
 
 
 def check_bias(bias: bool | Literal["single"]) -> bool | Literal["single"]:
-    """Return ``bias`` if it is ``"single"`` or says yes or no; torch takes 0 and 1 too."""
+    """Return ``bias`` if it is True, False or ``"single"``."""
     if isinstance(bias, bool) or bias == "single":
         return bias
-    if isinstance(bias, int) and bias in (0, 1):
-        return bool(bias)
-    raise ArgumentError(f"`bias` must be True (two vectors, as torch has), 'single' or False, but is {bias!r}.")
+    error = ArgumentError if isinstance(bias, str) else ArgumentTypeError
+    raise error(f"`bias` must be True (two vectors, as torch has), 'single' or False, but is {bias!r}.")
 
 
 def check_dtype(dtype: torch.dtype | None) -> None:

@@ -68,7 +68,7 @@ def trapezoid_index(rows: int, count: int, device: torch.device | str = "cpu") -
         >>> trapezoid_index(3, 2)
         tensor([0, 2, 3, 4, 5])
     """
-    device = torch.device(device)
+    device = device if isinstance(device, torch.device) else torch.device(device)
     if not _may_be_shared(device):
         return _places(rows, count, device)
     if device.index is None and device.type == "cuda":
