@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from steadyrnn.activations import ModReLU
 from steadyrnn.constraints import FullUnitary, RestrictedUnitary
+from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ConstraintError, ShapeError
 from tests.constraints.cases import gaussian_like, member, orthogonal, rounding
 
@@ -115,3 +116,39 @@ def test_a_unitary_step_under_modrelu_tears_the_neighbours_of_zero_apart_with_a_
     points = torch.tensor([[small, 0.0], [-small, 0.0]], dtype=torch.float64)
     first, second = ModReLU().value(points @ w.mT, torch.full((1,), shift, dtype=torch.float64))
     assert float((first - second).norm()) == pytest.approx(2 * (small + shift), rel=rounding(2))
+
+
+CASTS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", CASTS, ids=str)
+def test_no_cast_changes_the_permutation(dtype: torch.dtype) -> None:
+    slot = Slot(RestrictedUnitary(), 600, 600)  # bfloat16 holds whole numbers up to 256 only
+    before = slot.constraint.permutation.clone()
+    for cast in (slot.type, slot.to):
+        cast(dtype)
+        assert slot.constraint.permutation.dtype == torch.int64
+        assert torch.equal(slot.constraint.permutation, before)
+    assert slot.weight().dtype == dtype
+
+
+@pytest.mark.parametrize("assign", [False, True], ids=["copied", "assigned"])
+@pytest.mark.parametrize("dtype", CASTS, ids=str)
+def test_a_permutation_that_was_cast_with_its_state_dict_is_read_back(dtype: torch.dtype, assign: bool) -> None:
+    source, slot = Slot(RestrictedUnitary(), 8, 8), Slot(RestrictedUnitary(), 8, 8)
+    state = {key: tensor.to(dtype) for key, tensor in source.state_dict().items()}
+    slot.load_state_dict(state, assign=assign)
+    assert torch.equal(slot.constraint.permutation, source.constraint.permutation)
+    assert slot.constraint.permutation.dtype == torch.int64
+    assert state["constraint.permutation"].dtype == dtype
+
+
+@pytest.mark.parametrize("assign", [False, True], ids=["copied", "assigned"])
+def test_a_permutation_that_was_rounded_is_refused_by_its_name(assign: bool) -> None:
+    source, slot = Slot(RestrictedUnitary(), 600, 600), Slot(RestrictedUnitary(), 600, 600)
+    before = slot.constraint.permutation.clone()
+    state = {key: tensor.to(torch.bfloat16) for key, tensor in source.state_dict().items()}
+    with pytest.raises(RuntimeError, match=r"`constraint\.permutation` must hold each number from 0 to 299 once"):
+        slot.load_state_dict(state, assign=assign)
+    assert torch.equal(slot.constraint.permutation, before)
+    assert slot.constraint.violation(slot.weight()) <= rounding(600, torch.bfloat16)

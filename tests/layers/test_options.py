@@ -374,3 +374,14 @@ def test_a_cell_starts_from_its_learned_state_unless_given_one(kind: str) -> Non
         assert torch.equal(a, b)
     (ours[0] if isinstance(ours, tuple) else ours).sum().backward()
     assert all(parameter.grad is not None for parameter in learned)
+
+
+@pytest.mark.parametrize("bias", [0, 1, None, False, True], ids=str)
+@pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
+def test_a_cell_takes_what_torch_takes_for_yes_and_no(kind: str, bias: Any) -> None:
+    ours, torchs = (getattr(package, kind)(WIDTH, HIDDEN, bias=bias) for package in (sr, torch.nn))
+    assert [name for name, _ in ours.named_parameters()] == [name for name, _ in torchs.named_parameters()]
+    ours.load_state_dict(torchs.state_dict())
+    x = torch.randn(2, WIDTH)
+    found, expected = (torch.stack(list(states_of(cell(x)))) for cell in (ours, torchs))
+    assert_equal_up_to_rounding(found, expected, operations=4)
