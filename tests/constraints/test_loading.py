@@ -47,7 +47,7 @@ def weight(module: nn.Module) -> Tensor:
 @pytest.mark.usefixtures("_conversions")
 def test_a_refused_load_changes_neither_module_nor_state_dict(name: str, assign: bool) -> None:
     module, given = made(name), outside(name)
-    objects = {key: tensor for key, tensor in module.state_dict(keep_vars=True).items()}
+    objects = dict(module.state_dict(keep_vars=True))
     before, copied = ({key: t.detach().clone() for key, t in state.items()} for state in (objects, given))
     with pytest.raises(ConstraintError, match="outside the set"):
         module.load_state_dict(given, assign=assign)

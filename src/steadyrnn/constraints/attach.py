@@ -46,7 +46,7 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
         raise ArgumentError(f"`init` must be one of {', '.join(_STARTS)}, but is {init!r}.")
     weight = _parameter(module, name)
     own = as_constraint("constraint", constraint)
-    fresh = own.draw(*weight.shape, weight.device, weight.dtype)
+    fresh = own.draw(weight.shape[0], weight.shape[1], weight.device, weight.dtype)
     own._start = tuple(tensor.to(weight.dtype) for tensor in _STARTS[init](own, weight.detach(), fresh))
     try:
         parametrize.register_parametrization(module, name, own)

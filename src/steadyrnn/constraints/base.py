@@ -141,7 +141,7 @@ class Constraint(nn.Module, ABC):
         check_matrix("matrix", matrix)
         check_finite("matrix", matrix)
         if (self.rows, self.columns) == (0, 0):
-            self.draw(*matrix.shape, device=matrix.device)
+            self.draw(matrix.shape[0], matrix.shape[1], matrix.device)
         if tuple(matrix.shape) != (self.rows, self.columns):
             raise ShapeError(
                 f"`matrix` must have shape {(self.rows, self.columns)}, which this constraint was made for, "

@@ -142,7 +142,7 @@ class Slot(nn.Module, Projected):
         wide = matrix.detach().to(self.raw0.device)
         # rounded to the coarser of both dtypes, now or before
         allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
-        self._set(self.constraint.right_inverse(*widened(wide), allowed))
+        self._set(self.constraint.right_inverse(widened(wide)[0], allowed))
 
     @torch.no_grad()
     def reset(self) -> None:

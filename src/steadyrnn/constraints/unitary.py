@@ -91,7 +91,7 @@ class RestrictedUnitary(Constraint):
             if not torch.equal(given.double().sort().values, torch.arange(size, dtype=torch.float64, device=given.device)):
                 state_dict[key] = self.permutation.clone()
                 rest[-1].append(f"`{key}` must hold each number from 0 to {size - 1} once, but does not ({given.dtype}).")
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def invertible(self) -> bool:

@@ -22,10 +22,12 @@ def refuse_projection(proj_size: int) -> None:
         )
 
 
-def check_bias(bias: bool | Literal["single"]) -> bool | Literal["single"]:
+def check_bias(bias: object) -> bool | Literal["single"]:
     """Return ``bias`` if it is True, False or ``"single"``."""
-    if isinstance(bias, bool) or bias == "single":
+    if isinstance(bias, bool):
         return bias
+    if bias == "single":
+        return "single"
     error = ArgumentError if isinstance(bias, str) else ArgumentTypeError
     raise error(f"`bias` must be True (two vectors, as torch has), 'single' or False, but is {bias!r}.")
 

@@ -71,8 +71,6 @@ def trapezoid_index(rows: int, count: int, device: torch.device | str = "cpu") -
     device = device if isinstance(device, torch.device) else torch.device(device)
     if not _may_be_shared(device):
         return _places(rows, count, device)
-    if device.index is None and device.type == "cuda":
-        device = torch.device("cuda", torch.cuda.current_device())
     return _shared_index(rows, count, device)
 
 
@@ -102,7 +100,9 @@ def _may_be_shared(device: torch.device) -> bool:
         return False
     if device.type == "meta" or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    return device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+    if device.type == "cuda":  # without a number it is another one after `torch.cuda.set_device`
+        return device != torch.device("cuda") and not torch.cuda.is_current_stream_capturing()
+    return True
 
 
 def unpack(packed: Tensor, rows: int, count: int) -> Tensor:
