@@ -10,6 +10,7 @@ from torch.nn.utils import parametrize
 
 from steadyrnn.constraints.attach import constrain
 from steadyrnn.constraints.optimizer import attach_projection
+from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ConstraintError
 from tests.constraints.cases import (
@@ -200,3 +201,26 @@ def test_two_slots_made_of_one_template_are_apart(name: str) -> None:
     first, second = Slot(template, 6, 6), Slot(template, 4, 4)
     assert (first.weight().shape, second.weight().shape) == ((6, 6), (4, 4))
     assert template.rows == 0
+
+
+KEYS: dict[str, list[str]] = {
+    "free": ["raw0"],
+    "irnn": ["raw0"],
+    "ornn": ["raw0", "constraint.sign"],
+    "spectral": ["raw0", "raw1", "raw2", "constraint.sign"],
+    "exp": ["raw0", "constraint.factor.base"],
+    "exp-lie": ["raw0", "constraint.factor.base"],
+    "exp-printed": ["raw0", "constraint.factor.base"],
+    "cayley": ["raw0", "constraint.factor.base"],
+    "factorized": ["raw0", "raw1", "raw2", "constraint.left.base", "constraint.right.base"],
+    "unitary": ["raw0", "raw1", "constraint.permutation"],
+    "unitary-full": ["raw0"],
+    "ball": ["raw0"],
+    "polar": ["raw0"],
+}
+"""The keys of a state dict, in which weights have been saved: a change would make them useless."""
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_a_state_dict_has_the_keys_that_it_always_had(name: str) -> None:
+    assert list(Slot(CONSTRAINTS[name](), 6, 6).state_dict()) == KEYS[name]

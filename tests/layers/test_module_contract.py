@@ -1,6 +1,6 @@
 """What torch's own tests ask of a module, of every layer and model with every constraint: numbers and derivatives."""
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -42,35 +42,32 @@ def test_outputs_are_finite_and_of_the_modules_dtype(case: ModuleCase) -> None:
         assert bool(output.isfinite().all())
 
 
-def as_function(module: nn.Module, x: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
-    """Return a module as a function of its input and its parameters, and these."""
-    named = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters() if p.requires_grad}
+def as_function(case: ModuleCase) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """Return all outputs in a vector, as a function of input and parameters in one, and that vector.
 
-    def function(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(outputs(functional_call(module, dict(zip(named, tensors, strict=True)), (data,))))
+    Of the input alone where the gradient is a paper's direction: by choice it is no derivative then.
+    """
+    module, x = case.make(dtype=torch.float64), case.data(torch.float64)
+    named = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad} if case.exact else {}
+    tensors = (x, *named.values())
 
-    return function, (x.requires_grad_(), *named.values())
+    def function(flat: Tensor) -> Tensor:
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        data, *given = (part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True))
+        made = outputs(functional_call(module, dict(zip(named, given, strict=True)), (data,)))
+        return torch.cat([output.reshape(-1) for output in made])
 
-
-def by_input_alone(function: Any, given: tuple[Tensor, ...]) -> tuple[Any, tuple[Tensor, ...]]:
-    """Return a function of the input: what a parameter with a printed gradient gets is no derivative, by choice."""
-    return lambda x: function(x, *(tensor.detach() for tensor in given[1:])), given[:1]
+    return function, torch.cat([tensor.reshape(-1) for tensor in tensors]).requires_grad_()
 
 
 @every_module
 def test_first_derivatives_are_right_one_by_one_and_many_at_once(case: ModuleCase) -> None:
-    function, given = as_function(case.make(dtype=torch.float64), case.data(torch.float64))
-    if not case.exact:
-        function, given = by_input_alone(function, given)
-    assert torch.autograd.gradcheck(function, given, fast_mode=True, check_batched_grad=True)
+    assert torch.autograd.gradcheck(*as_function(case), fast_mode=True, check_batched_grad=True)
 
 
 @every_module
 def test_second_derivatives_are_right_one_by_one_and_many_at_once(case: ModuleCase) -> None:
-    function, given = as_function(case.make(dtype=torch.float64), case.data(torch.float64))
-    if not case.exact:
-        function, given = by_input_alone(function, given)
-    assert torch.autograd.gradgradcheck(function, given, fast_mode=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(*as_function(case), fast_mode=True, check_batched_grad=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
