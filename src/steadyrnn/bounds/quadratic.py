@@ -1,20 +1,20 @@
 """Contraction in a quadratic norm, for activations of slopes from 0 up: MATH 5.3."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_finite, check_positive_int
 from steadyrnn.errors import ArgumentError, ShapeError
+from steadyrnn.linalg.doubling import doubled_solutions
 from steadyrnn.linalg.norms import spectral_norm_bound
 
 from .norms import ROUND_OFF, Contraction, Ellipsoid, above
+from .numerical_radius import COMPLETE, STAGES, descend_radius, estimated_radius
 from .scaling import (
     SQUARINGS,
     UNDERFLOW,
-    Powers,
     best_scaling,
     check_recurrent,
     check_scaling,
@@ -22,7 +22,6 @@ from .scaling import (
     from_raw,
     log_limit,
     normalised,
-    raw_slopes,
     scaled,
     scaled_rate,
     times_slope,
@@ -32,9 +31,8 @@ from .scaling import (
 
 __all__ = ["quadratic_contraction", "quadratic_rate"]
 
-STAGES = (2, 4, 6, 8, 10)
-WIDEST = 12.0
-"""Largest absolute eigenvalue of M: S stays 1e-5 away from 0 and from 2I, far enough to be told from them."""
+MARGINS = (1e-5, 1e-3, 3e-2)
+"""By how much the rate asked for is above the estimated numerical radius: the next where the one before finds no norm."""
 
 
 @torch.no_grad()
@@ -101,19 +99,30 @@ def quadratic_rate(weight: Tensor, root: Tensor, scaling: Tensor) -> float:
 
 @torch.no_grad()
 def quadratic_contraction(
-    weight: Tensor, slope: float, start_scaling: Tensor | None = None, steps: int = 100, max_condition: float = 1e6
+    weight: Tensor,
+    slope: float,
+    start_scaling: Tensor | None = None,
+    steps: int = 20,
+    max_condition: float = 1e6,
+    stages: int = len(STAGES),
 ) -> Contraction:
     r"""Return the best contraction found of :math:`h^+ = \varphi(Wh + v)` in a quadratic norm.
 
-    The norm is that of :func:`quadratic_rate`. With :math:`S = 2(I + e^{-M})^{-1}` and :math:`D = e^l`, any symmetric M
-    and any l give a valid one, and its rate is
+    The norm is that of :func:`quadratic_rate`. For given d its best rate over all S is a number without S in it:
 
-    .. math:: \lambda = \tfrac12 \bigl\lVert (I + e^M)^{1/2} \, D W D^{-1} (I + e^{-M})^{1/2} \bigr\rVert .
+    .. math:: \min_S \lambda(D, S) = \max_{\lVert x \rVert = 1} \bigl| x^* D W D^{-1} x \bigr| ,
 
-    Schatten norms of rising order in place of the spectral one are minimised by quasi-Newton steps from the best
-    diagonal norm, M = 0; no semidefinite solver is needed. Of all norms met the one of the smallest verified rate is
-    returned, the diagonal one (MATH 5.2) included. Costs one symmetric eigendecomposition and some 20 matrix products a
-    step.
+    the numerical radius w of :math:`A = D W D^{-1}`. Why: the matrix inequality of :func:`quadratic_rate` is, with
+    :math:`Z = S - I`,
+
+    .. math:: \begin{pmatrix} I + Z & -A^\top / \lambda \\ -A / \lambda & I - Z \end{pmatrix} \succeq 0 ,
+
+    which by Ando's theorem has a solution Z exactly if :math:`w(A) \le \lambda`. So d alone is searched, by quasi-Newton
+    steps from the best diagonal norm; :math:`\log w` is convex in :math:`\log d`. Then, for a :math:`\lambda` a little
+    above w, the smallest and the largest S are :math:`2(I - X)` and :math:`2Y` for the solutions X, Y of
+    :func:`~steadyrnn.linalg.doubling.doubled_solutions` with :math:`C = A / 2\lambda`. Their mean is taken, which is far
+    from singular. The search is not exact and need not be: only the rate of the norm found, verified in float64, is returned,
+    or that of the diagonal norm (MATH 5.2) if it is smaller.
 
     Worth it where :func:`~steadyrnn.bounds.scaling.diagonal_contraction` is not enough. Only for activations whose
     slopes are not negative (not the absolute value). The norm is no symmetry of the network: it cannot be scaled away.
@@ -122,51 +131,58 @@ def quadratic_contraction(
         weight: :math:`W`, shape ``(H, H)``.
         slope: :math:`\gamma`; all slopes lie in :math:`[0, \gamma]`.
         start_scaling: :math:`d > 0` to start from, shape ``(H,)``; None finds the best one.
-        steps: Quasi-Newton steps for each of five Schatten norms.
-        max_condition: Largest :math:`d_i / d_j`; that of the root of S is at most 600 besides.
+        steps: Quasi-Newton steps for each stage.
+        max_condition: Largest :math:`d_i / d_j`.
+        stages: How many stages of the search, each sharper and some two times as dear as the one before, from 1 to 4.
 
     Example:
         >>> found = quadratic_contraction(torch.tensor([[-0.51, 0.75], [-0.37, 0.44]]), slope=1.0)
         >>> round(found.rate, 3), found.norm.name
         (0.533, 'quadratic norm')
+
+    References:
+        Ando. Structure of operators with numerical radius one. Acta Scientiarum Mathematicarum 34, 1973.
     """
     check_slope(slope)
     check_positive_int("steps", steps)
+    if check_positive_int("stages", stages) > len(STAGES):
+        raise ArgumentError(f"`stages` must be at most {len(STAGES)}, but is {stages}.")
     d = best_scaling(weight, max_condition) if start_scaling is None else start_scaling
     rate = scaled_rate(weight, d)
     best = Contraction(times_slope(rate, slope), Ellipsoid(d), "MATH 5.2")
     wide, exponent = normalised(check_recurrent(weight))
-    limit = log_limit(max_condition)
     if exponent is None:
         return best
-    point = _Point(torch.zeros_like(wide), to_raw(check_scaling(d, len(wide)).to(wide.device), limit), limit)
-    for order in STAGES:
-        found = _descend(wide, point, order, steps)
-        root, d = found.root(), from_raw(found.logs, limit)
+    limit = log_limit(max_condition)
+    raw = to_raw(check_scaling(d, len(wide)).to(wide.device), limit)
+    searched = wide if len(wide) <= COMPLETE else wide.float()
+    for stage in STAGES[:stages]:
+        raw = descend_radius(searched, raw, limit, stage, steps)
+    d = from_raw(raw.double(), limit)
+    verified, root = _best_root(weight, scaled(wide, d), d)
+    if root is None or not verified < rate:
+        return best
+    return Contraction(times_slope(verified, slope), Ellipsoid(root * d), "MATH 5.3")
+
+
+def _best_root(weight: Tensor, matrix: Tensor, d: Tensor) -> tuple[float, Tensor | None]:
+    """Return the verified rate and the root of a metric S for given weights d, ``matrix`` being ``D W D^-1``."""
+    radius = estimated_radius(matrix)
+    best: tuple[float, Tensor | None] = (math.inf, None)
+    for margin in MARGINS if len(matrix) <= COMPLETE else MARGINS[1:]:
+        solutions = doubled_solutions(matrix / (2 * (1 + margin) * radius)) if radius else None
+        if solutions is None:
+            continue
+        metric = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) + solutions[1] - solutions[0]
+        values, vectors = torch.linalg.eigh((metric + metric.mT) / 2)
+        root = (vectors * values.clamp(min=0).sqrt()) @ vectors.mT
+        root = (root + root.mT) / 2
         verified = _rate_or_infinity(weight, root, d)
-        if verified < rate:
-            rate, point = verified, found
-            best = Contraction(times_slope(rate, slope), Ellipsoid(root * d), "MATH 5.3")
+        if verified < best[0]:
+            best = (verified, root)
+        if verified <= (1 + 2 * margin) * radius:
+            break
     return best
-
-
-class _Point(NamedTuple):
-    """A free symmetric matrix whose eigenvalues, kept in bounds, are those of M; free numbers for d; and their limit."""
-
-    metric: Tensor
-    logs: Tensor
-    limit: float
-
-    def spectrum(self) -> tuple[Tensor, Tensor]:
-        """Return the eigenvalues of the free matrix over their limit, and its eigenvectors."""
-        values, vectors = torch.linalg.eigh((self.metric + self.metric.mT) / (2 * WIDEST))
-        return values, vectors
-
-    def root(self) -> Tensor:
-        """Return the symmetric root of ``S = 2 (I + exp(-M))^-1``."""
-        values, vectors = self.spectrum()
-        root: Tensor = (vectors * (2 * (WIDEST * values.tanh()).sigmoid()).sqrt()) @ vectors.mT
-        return (root + root.mT) / 2
 
 
 def _inverse(root: Tensor) -> tuple[Tensor, float]:
@@ -220,51 +236,3 @@ def _rate_or_infinity(weight: Tensor, root: Tensor, d: Tensor) -> float:
         return quadratic_rate(weight, root, d)
     except ArgumentError:
         return math.inf
-
-
-def _descend(wide: Tensor, start: _Point, squarings: int, steps: int) -> _Point:
-    """Return the point after quasi-Newton steps on the Schatten norm of order ``2 (2^squarings + 1)``."""
-    point = start._replace(metric=start.metric.clone(), logs=start.logs.clone())
-    free = [point.metric, point.logs]
-    optimizer = torch.optim.LBFGS(free, max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
-
-    @torch.no_grad()
-    def closure() -> Tensor:
-        value, point.metric.grad, point.logs.grad = _objective(wide, point, squarings)
-        return value
-
-    optimizer.step(closure)
-    return point
-
-
-def _objective(wide: Tensor, point: _Point, squarings: int) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return the logarithm of the Schatten norm, and its gradients with respect to the two free tensors.
-
-    In the eigenbasis of M both roots are diagonal, and the derivative of a function of a symmetric matrix multiplies
-    its entries by divided differences, so nothing is divided by a gap between eigenvalues.
-    """
-    values, basis = point.spectrum()
-    slopes = 1 - values.tanh().square()
-    grown, shrunk = (WIDEST * values.tanh()).exp(), (-WIDEST * values.tanh()).exp()
-    left, right = ((1 + grown) / 2).sqrt(), ((1 + shrunk) / 2).sqrt()
-    middle = basis.mT @ scaled(wide, from_raw(point.logs, point.limit)) @ basis
-    powers = Powers.of(left.unsqueeze(1) * middle * right, squarings)
-    rows, columns = powers.rows() / powers.trace, powers.columns() / powers.trace
-    up = _divided_differences(WIDEST * values, grown, slopes * grown)
-    down = _divided_differences(WIDEST * values, shrunk, -slopes * shrunk)
-    inner = (up * rows / (left.unsqueeze(1) * left) + down * columns / (right.unsqueeze(1) * right)) / 4
-    logs = _diagonal(basis, rows * left / left.unsqueeze(1)) - _diagonal(basis, columns * right.unsqueeze(1) / right)
-    return powers.log_norm(), basis @ inner @ basis.mT, logs * raw_slopes(point.logs, point.limit)
-
-
-def _divided_differences(x: Tensor, y: Tensor, slopes: Tensor) -> Tensor:
-    """Return ``(y_i - y_j) / (x_i - x_j)``, the mean slope where two points are close."""
-    gaps = x.unsqueeze(1) - x
-    close = gaps.abs() < 1e-5
-    mean = (slopes.unsqueeze(1) + slopes) / 2
-    return torch.where(close, mean, (y.unsqueeze(1) - y) / torch.where(close, 1.0, gaps))
-
-
-def _diagonal(basis: Tensor, matrix: Tensor) -> Tensor:
-    """Return the diagonal of ``Q A Q^T``."""
-    return ((basis @ matrix) * basis).sum(1)
