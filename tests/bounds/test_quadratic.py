@@ -12,7 +12,8 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.bounds.norms import Ellipsoid
-from steadyrnn.bounds.quadratic import _objective, _Point, quadratic_contraction, quadratic_rate
+from steadyrnn.bounds.numerical_radius import STAGES, estimated_radius
+from steadyrnn.bounds.quadratic import quadratic_contraction, quadratic_rate
 from steadyrnn.bounds.scaling import best_scaling, diagonal_contraction, scaled_rate
 from steadyrnn.errors import ArgumentError, NotFiniteError, ShapeError
 from tests.linalg.matrices import gaussian, orthogonal
@@ -221,25 +222,30 @@ def test_the_answer_is_the_same_twice() -> None:
     assert first.rate == second.rate
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 20.0])
-@given(n=st.integers(1, 5), seed=seeds)
-def test_the_descent_follows_the_gradient_of_the_schatten_norm(size: float, n: int, seed: int) -> None:
-    w, limit, squarings = gaussian(n, n, seed=seed), 3.0, 3
-    metric, logs, turn = size * gaussian(n, n, seed=seed + 1), gaussian(n, seed=seed + 2), gaussian(n, n, seed=seed + 3)
-    metric, turn, move = metric + metric.mT, turn + turn.mT, gaussian(n, seed=seed + 4)
-
-    def value(t: float) -> float:
-        return float(_objective(w, _Point(metric + t * turn, logs + t * move, limit), squarings)[0])
-
-    _, by_metric, by_logs = _objective(w, _Point(metric, logs, limit), squarings)
-    slope = (value(1e-5) - value(-1e-5)) / 2e-5
-    assert float((by_metric * turn).sum() + (by_logs * move).sum()) == pytest.approx(slope, rel=1e-4, abs=1e-6)
+@given(n=st.integers(1, 8), seed=seeds)
+def test_no_metric_does_better_than_the_numerical_radius_and_one_attains_it(n: int, seed: int) -> None:
+    w, d = gaussian(n, n, seed=seed), torch.ones(n, dtype=torch.float64)
+    radius = estimated_radius(w)
+    assert quadratic_rate(w, root_of(n, seed), d) >= radius * (1 - 1e-12)
+    fixed = quadratic_contraction(w, 1.0, start_scaling=d, max_condition=1.0)  # which leaves d = 1
+    assert radius * (1 - 1e-12) <= fixed.rate <= radius * (1 + 1e-4)
 
 
-def test_what_the_descent_lowers_is_the_rate_up_to_the_order() -> None:
-    w, point = gaussian(4, 4), _Point(gaussian(4, 4, seed=1), gaussian(4, seed=2), 3.0)
-    rate = quadratic_rate(w, point.root(), (3.0 * point.logs.tanh()).exp())
-    assert math.exp(float(_objective(w, point, 12)[0])) == pytest.approx(rate, rel=1e-3)
+@pytest.mark.parametrize("n", [33, 100])
+def test_a_larger_weight_attains_the_numerical_radius_of_its_scaling(n: int) -> None:
+    w = gaussian(n, n, seed=1)
+    found = quadratic_contraction(w, 1.0, start_scaling=torch.ones(n), max_condition=1.0)
+    turned = (torch.polar(torch.ones(181), torch.linspace(0, math.pi / 2, 181)).to(torch.complex128).view(-1, 1, 1)) * w
+    radius = float(torch.linalg.eigvalsh((turned + turned.mH) / 2).abs().max())
+    assert radius * (1 - 1e-3) <= found.rate <= radius * (1 + 1e-3)
+    assert quadratic_contraction(w, 1.0).rate < found.rate
+
+
+def test_more_stages_are_never_much_worse() -> None:
+    w = gaussian(48, 48, seed=3)
+    rates = [quadratic_contraction(w, 1.0, stages=count).rate for count in range(1, len(STAGES) + 1)]
+    assert rates[-1] < rates[0]
+    assert all(later <= earlier * (1 + 1e-3) for earlier, later in itertools.pairwise(rates))
 
 
 @pytest.mark.parametrize("factor", [0.0, 1.5, 2.0, 1e200])
@@ -281,3 +287,9 @@ def test_the_weight_is_square_and_not_empty(shape: tuple[int, ...]) -> None:
 def test_at_least_one_step_is_made(steps: int) -> None:
     with pytest.raises(ArgumentError, match="`steps`"):
         quadratic_contraction(PAIR, 1.0, steps=steps)
+
+
+@pytest.mark.parametrize("stages", [0, len(STAGES) + 1])
+def test_there_are_four_stages(stages: int) -> None:
+    with pytest.raises(ArgumentError, match="`stages`"):
+        quadratic_contraction(PAIR, 1.0, stages=stages)

@@ -10,7 +10,18 @@ from torch import Tensor
 from steadyrnn.checks import check_finite
 from steadyrnn.errors import ArgumentError, ShapeError
 
-__all__ = ["ROUND_OFF", "TINY", "Contraction", "Ellipsoid", "MaxNorm", "Norm", "TwoNorm", "above", "below"]
+__all__ = [
+    "ROUND_OFF",
+    "TINY",
+    "Contraction",
+    "Ellipsoid",
+    "MaxNorm",
+    "Norm",
+    "TwoNorm",
+    "above",
+    "below",
+    "contraction_in_words",
+]
 
 ROUND_OFF = 2.0**-53
 """Unit round-off of float64, in which every bound is computed."""
@@ -36,6 +47,23 @@ def below(value: float, roundings: int = 16) -> float:
         True
     """
     return value * (1 - roundings * ROUND_OFF)
+
+
+def contraction_in_words(rate: float) -> str:
+    """Return what a proven constant says: a contraction if it is below 1, and that none is proven otherwise.
+
+    Example:
+        >>> contraction_in_words(0.81), contraction_in_words(2.5), contraction_in_words(math.inf)
+        ('contraction 0.81', 'no contraction proven (constant 2.5, not below 1)', 'no contraction proven')
+    """
+    if rate < 1:
+        return f"contraction {below_one(rate)}"
+    return f"no contraction proven (constant {rate:.6g}, not below 1)" if math.isfinite(rate) else "no contraction proven"
+
+
+def below_one(rate: float) -> str:
+    """Return a rate below 1 in six digits, or in as many as do not say 1."""
+    return next(text for digits in range(6, 18) if (text := f"{rate:.{digits}g}") != "1")
 
 
 class Norm(ABC):

@@ -51,21 +51,19 @@ def estimated_radius(matrix: Tensor) -> float:
         1.0
     """
     low, high, radius = 0.0, math.pi / 2, 0.0
-    for _ in range(3):
+    for _ in range(3 if len(matrix) <= COMPLETE else 2):
         angles = torch.linspace(low, high, 17, dtype=torch.float64)
         found = _outer(matrix, angles, 60).values.abs().amax(1)
         step, best = (high - low) / 16, float(angles[found.argmax()])
         low, high, radius = best - step, best + step, max(radius, float(found.max()))
-        if len(matrix) > COMPLETE:
-            break
     return radius
 
 
 def descend_radius(wide: Tensor, raw: Tensor, limit: float, stage: Stage, steps: int) -> Tensor:
     r"""Return raw weights after quasi-Newton steps that lower the numerical radius of :math:`D W D^{-1}`.
 
-    Lowered is the smooth :math:`\log r + \frac1\beta \log \sum \exp \beta (|\mu| / r - 1)` over the outermost eigenvalues
-    :math:`\mu` of the Hermitian parts at some angles, r the largest of them. The logarithm of the radius is convex in
+    Lowered is the smooth :math:`\frac1\beta \log \sum |\mu|^\beta` over the outermost eigenvalues :math:`\mu` of the
+    Hermitian parts at some angles, :math:`\beta` the sharpness. The logarithm of the radius is convex in
     :math:`\log d`: it is a maximum of logarithms of moduli of functions that are analytic in :math:`\log d`, and does not
     change with its imaginary part.
 
@@ -101,15 +99,15 @@ def smooth_radius(matrix: Tensor, stage: Stage) -> tuple[float, Tensor]:
     turns, values, inner, basis = _outer(matrix, angles, stage.steps)
     size = values.abs()
     largest = float(size.max())
-    shares = (stage.sharpness * (size / largest - 1)).exp()
+    shares = (size / largest) ** stage.sharpness
     total = float(shares.sum())
     kept, places = shares.topk(min(KEPT, shares.shape[1]), dim=1)
     chosen = places.unsqueeze(1).expand(-1, inner.shape[1], -1)
     vectors = (basis @ inner.to(basis.dtype).gather(2, chosen)).transpose(0, 1)  # (N, K, kept)
     flat = vectors.reshape(len(matrix), -1)
     forward, back = _both(matrix, flat)
-    signs = values.gather(1, places).sign() * kept / (largest * total)  # (K, kept)
-    factors = (turns.unsqueeze(1) * signs).reshape(-1).to(flat.dtype)
+    weights = kept / (values.gather(1, places) * total)  # (K, kept)
+    factors = (turns.unsqueeze(1) * weights).reshape(-1).to(flat.dtype)
     gradient = (factors * (flat.conj() * forward - back.conj() * flat)).real.sum(1)
     return math.log(largest) + math.log(total / stage.angles) / stage.sharpness, gradient.to(matrix.dtype)
 
@@ -117,6 +115,7 @@ def smooth_radius(matrix: Tensor, stage: Stage) -> tuple[float, Tensor]:
 def _both(matrix: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``A x`` and ``A^T x`` for complex columns and a real matrix."""
     parts = torch.cat([vectors.real, vectors.imag], 1)
+    matrix = matrix.to(parts.dtype)
     products = torch.cat([matrix @ parts, matrix.mT @ parts])
     whole = torch.complex(*products.tensor_split(2, dim=1))
     forward, back = whole.split(len(matrix))
@@ -140,6 +139,7 @@ def _lanczos(matrix: Tensor, turns: Tensor, steps: int) -> _Outer:
     The start is fixed, so that the same matrix has the same answer.
     """
     size, count = len(matrix), len(turns)
+    steps = min(steps, size)
     generator = torch.Generator().manual_seed(0)
     vector = torch.randn(size, count, dtype=turns.dtype, generator=generator).to(matrix.device)
     vector = vector / torch.linalg.vector_norm(vector, dim=0)
@@ -152,11 +152,14 @@ def _lanczos(matrix: Tensor, turns: Tensor, steps: int) -> _Outer:
         inner[:, step, step] = (vector.conj() * image).real.sum(0).double()
         known = basis[:, :, : step + 1]
         rest = image.mT.unsqueeze(2)
-        rest = rest - known @ (known.mH @ rest)
+        for _ in range(2):  # once is not enough where little is left
+            rest = rest - known @ (known.mH @ rest)
         norm = torch.linalg.vector_norm(rest.squeeze(2), dim=1)
-        if step + 1 == steps or not float(norm.min()) > 1e-5 * float(inner.abs().max()):  # nothing new is left
+        left = norm > 1e-5 * float(inner.abs().max())  # where nothing is, zeros follow
+        if step + 1 == steps or not bool(left.any()):
             break
+        norm = torch.where(left, norm, 0)
         inner[:, step, step + 1] = inner[:, step + 1, step] = norm.double()
-        vector = (rest.squeeze(2) / norm.unsqueeze(1)).mT
+        vector = torch.where(left, rest.squeeze(2).mT / norm, 0)
     values, vectors = torch.linalg.eigh(inner[:, : step + 1, : step + 1])
     return _Outer(turns, values, vectors, known)

@@ -31,7 +31,7 @@ from .scaling import (
 
 __all__ = ["quadratic_contraction", "quadratic_rate"]
 
-MARGINS = (1e-5, 1e-3, 3e-2)
+MARGINS = (1e-5, 3e-4, 1e-2)
 """By how much the rate asked for is above the estimated numerical radius: the next where the one before finds no norm."""
 
 

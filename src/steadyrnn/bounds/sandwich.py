@@ -14,7 +14,7 @@ from steadyrnn.linalg.norms import spectral_norm_bound
 from .memory import power_above, product_above
 from .norms import ROUND_OFF, above, below
 
-__all__ = ["Enclosure", "gradient_sandwich", "regime", "singular_enclosure"]
+__all__ = ["Enclosure", "gradient_sandwich", "orthogonal_tolerance", "regime", "singular_enclosure"]
 
 _TINY = 2.0**-960  # more than all underflows of a matrix with entries up to 1 together
 _NORMAL = sys.float_info.min
@@ -143,20 +143,23 @@ def gradient_sandwich(
     return min(low, sys.float_info.max), high
 
 
-def regime(weight: Tensor, steepness: tuple[float, float]) -> str:
+def regime(weight: Tensor, steepness: tuple[float, float], dtype: torch.dtype | None = None, weight_error: float = 0.0) -> str:
     r"""Say what becomes of the gradient over long times (MATH 3.4: Table 1 of the paper, with singular values).
 
     By :func:`gradient_sandwich` the gradient vanishes if :math:`\sigma_{\max} \gamma < 1`; it keeps its norm if
     :math:`\sigma_{\min} \beta = \sigma_{\max} \gamma = 1`; it can explode only if :math:`\sigma_{\max} \gamma > 1` (and
     must, if :math:`\sigma_{\min} \beta > 1`).
 
-    Equal to 1 means within :math:`4 \sqrt H` spacings of the weight's dtype at 1 (at most 1/64), plus
-    :math:`8 (H+3)^2` spacings of float64 for the proof's own arithmetic: what is orthogonal but for
-    rounding counts as orthogonal.
+    No computed matrix is exactly orthogonal, so equal to 1 means within :func:`orthogonal_tolerance` of it. What is proven
+    of a ``"constant"`` gradient over L steps, with that tolerance :math:`\tau`, is
+
+    .. math:: (1 - \tau)^L \le \Bigl\lVert \frac{\partial h_t}{\partial h_{t-L}} \Bigr\rVert \le (1 + \tau)^L .
 
     Args:
         weight: W, shape ``(H, H)``.
         steepness: :math:`(\beta, \gamma)`, the range of :math:`|\varphi'|`.
+        dtype: The dtype that W was computed or stored in; None is the weight's own.
+        weight_error: Bound on the distance, in spectral norm, of the matrix that is multiplied by from W.
 
     Returns:
         ``"vanishes"``, ``"constant"``, ``"may explode"``, or ``"unknown"``: it does not explode, and may or may not vanish.
@@ -170,14 +173,36 @@ def regime(weight: Tensor, steepness: tuple[float, float]) -> str:
     """
     beta, gamma = _check_steepness(steepness)
     values = singular_enclosure(check_square("weight", weight))
-    spacing = torch.finfo(weight.dtype).eps
-    slack = min(4 * math.sqrt(values.size) * spacing, 2.0**-6) + 16 * (values.size + 3) ** 2 * ROUND_OFF
-    low, high = below(values.smallest * beta), product_above(values.largest, gamma)
+    slack = orthogonal_tolerance(values.size, weight.dtype if dtype is None else dtype)
+    low = below(below(values.smallest - check_number("weight_error", weight_error)) * beta)
+    high = product_above(above(values.largest + weight_error), gamma)
     if low >= 1 - slack and high <= 1 + slack:
         return "constant"
     if high < 1:
         return "vanishes"
     return "may explode" if high > 1 + slack else "unknown"
+
+
+def orthogonal_tolerance(size: int, dtype: torch.dtype) -> float:
+    r"""Return how far from 1 rounding may leave the singular values of an orthogonal matrix of this size and dtype.
+
+    Three terms. *Computing* it: LAPACK's own tests take a computed Q for orthogonal if
+    :math:`\lVert I - Q^\top Q \rVert \le 30 H u`, which leaves the singular values within :math:`15 H u` of 1, to first
+    order; constraints compute in float32 at least. *Storing* it in a narrower dtype: each row and column, of norm 1, moves
+    by at most its unit round-off u, and a matrix of independent errors has about the norm of a row plus that of a
+    column, :math:`2u`. *Proving* it: :math:`8 (H + 3)^2` spacings of float64, for :func:`singular_enclosure`.
+
+    Example:
+        >>> f"{orthogonal_tolerance(128, torch.float32):.1e}", f"{orthogonal_tolerance(128, torch.float64):.1e}"
+        ('1.1e-04', '3.1e-11')
+
+    References:
+        Anderson and others. LAPACK Users' Guide, and its test programs' threshold of 30. SIAM 1999.
+    """
+    info = torch.finfo(dtype)
+    computed = min(info.eps, torch.finfo(torch.float32).eps) / 2
+    stored = info.eps / 2 if info.eps > torch.finfo(torch.float32).eps else 0.0
+    return 15 * size * computed * (1 + 30 * size * computed) + 2 * stored + 16 * (size + 3) ** 2 * ROUND_OFF
 
 
 def _check_steepness(steepness: tuple[float, float]) -> tuple[float, float]:

@@ -21,6 +21,10 @@ WIDEST = 2.0**400
 UNDERFLOW = 2.0**-600
 """More than what underflow takes from the norm of a scaled matrix with entries up to 1."""
 STAGES = (3, 6, 9)
+NARROW = 64
+"""Up to this width the search is done in float64 and to the end; beyond, in float32, and ends where it stalls."""
+STALLED = (1e-9, 1e-5)
+"""A change of the logarithm of the norm that ends the search."""
 
 
 def spectral_contraction(weight: Tensor, slope: float) -> Contraction:
@@ -284,8 +288,11 @@ def _perron_start(wide: Tensor, limit: float) -> Tensor:
 
 def _descend(wide: Tensor, raw: Tensor, limit: float, squarings: int, steps: int) -> Tensor:
     """Return raw weights after quasi-Newton steps on the Schatten norm of order ``2 (2^squarings + 1)``."""
-    raw = raw.clone()
-    optimizer = torch.optim.LBFGS([raw], max_iter=steps, history_size=10, line_search_fn="strong_wolfe")
+    wide = wide if len(wide) <= NARROW else wide.float()  # what is found is verified in float64
+    raw = raw.to(wide.dtype).clone()
+    optimizer = torch.optim.LBFGS(
+        [raw], max_iter=steps, history_size=10, tolerance_change=STALLED[len(wide) > NARROW], line_search_fn="strong_wolfe"
+    )
 
     @torch.no_grad()
     def closure() -> Tensor:
@@ -295,4 +302,4 @@ def _descend(wide: Tensor, raw: Tensor, limit: float, squarings: int, steps: int
         return powers.log_norm()
 
     optimizer.step(closure)
-    return raw
+    return raw.double()

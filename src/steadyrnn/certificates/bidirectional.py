@@ -58,6 +58,11 @@ class BidirectionalCertificate:
         return found.pop() if len(found) == 1 else "unknown"
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """The tiers that were not tried, of both directions."""
+        return tuple(text for way in self.directions for text in way.left_out)
+
+    @property
     def valid_for(self) -> str:
         """What the claims are about."""
         return self.directions[0].valid_for
@@ -87,7 +92,7 @@ class BidirectionalCertificate:
         """Return everything that is claimed, as JSON can hold it."""
         first = self.directions[0].to_dict()
         contraction = self.contraction if math.isfinite(self.contraction) else str(self.contraction)
-        both = {"contraction": contraction, "stable": self.stable, "regime": self.regime}
+        both = {"contraction": contraction, "stable": self.stable, "regime": self.regime, "left_out": [*self.left_out]}
         norms = [norm for way in self.directions for norm in way.to_dict()["norms"]]
         return first | both | {"claims": [claim.to_dict() for claim in self.claims], "norms": norms}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from steadyrnn.bounds.gradients import gradient_truncation_error, layer_constants
 from steadyrnn.bounds.memory import first_step
-from steadyrnn.bounds.norms import above, below
+from steadyrnn.bounds.norms import above, below, contraction_in_words
 from steadyrnn.bounds.sandwich import gradient_sandwich, regime
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
 from steadyrnn.cells.rnn import RNNStep
@@ -48,6 +48,7 @@ class Certificate:
         readout_gain: Lipschitz constant of a model's readout, 1 without one.
         valid_for: ``"every admissible input"``, or the inputs a data-dependent certificate is about.
         dropout_scale: What dropout multiplies outputs by on their way to the next layer, with the same entries kept.
+        effort: How far the search for a contraction went, as given to ``certify``.
 
     Example:
         >>> certificate = sr.certify(sr.RNN(2, 4, transition=sr.SpectralBall(0.5)), input_bound=1.0)
@@ -62,6 +63,7 @@ class Certificate:
     readout_gain: float = 1.0
     valid_for: str = "every admissible input"
     dropout_scale: float = 1.0
+    effort: str = "auto"
 
     @property
     def contraction(self) -> float:
@@ -85,11 +87,19 @@ class Certificate:
         return self.layers[-1].state_bound
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """The tiers that were not tried, each with the layer, the reason, and whether ``effort="full"`` tries it."""
+        return tuple(f"{layer.name or 'cell'}: {tier}" for layer in self.layers for tier in layer.left_out)
+
+    @property
     def regime(self) -> str:
-        """``vanishes``, ``constant``, ``may explode`` or ``unknown``: what gradients do with the lag."""
+        """``vanishes``, ``constant``, ``may explode`` or ``unknown``: what gradients do with the lag.
+
+        ``constant`` is up to the rounding of the weight's dtype, see :func:`~steadyrnn.bounds.sandwich.regime`.
+        """
         weights = self.layers[0].weights
         if len(self.layers) == 1 and isinstance(weights.cell, RNNStep) and weights.cell.activation.elementwise:
-            found = regime(weights.weight_hh, weights.cell.activation.steepness)
+            found = regime(weights.weight_hh, weights.cell.activation.steepness, weights.dtype, weights.slack)
             if found in ("constant", "vanishes") or not self.stable:
                 return found
         return "vanishes" if self.stable else "unknown"
@@ -137,7 +147,7 @@ class Certificate:
         """Refuse where nothing is proven of how far back the states reach."""
         if not self.stable:
             missing = "" if self.input_bound is not None else " (an LSTM or GRU needs `input_bound`)"
-            raise CertificateError(f"No certificate found: contraction {self.contraction:.6g}, which is not below 1{missing}.")
+            raise CertificateError(f"No certificate found: {contraction_in_words(self.contraction)}{missing}.")
         if not math.isfinite(self.truncation_error(1)):
             raise CertificateError("The states are not bounded without a bound on the inputs: give `input_bound`.")
 
@@ -220,6 +230,8 @@ class Certificate:
             "contraction": self.contraction if math.isfinite(self.contraction) else str(self.contraction),
             "stable": self.stable,
             "regime": self.regime,
+            "effort": self.effort,
+            "left_out": [*self.left_out],
             "claims": [claim.to_dict() for claim in self.claims],
             "norms": [layer.best.norm.to_dict() for layer in self.layers],
         }
@@ -233,9 +245,11 @@ class Certificate:
         rows = [(c.name, f"{c.value:.6g}", c.norm, c.theorem) for c in self.claims]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        found = f"stable, contraction {self.contraction:.6g}" if self.stable else "no certificate of stability found"
+        found = ("stable, " if self.stable else "") + contraction_in_words(self.contraction)
         bound = "no bound on inputs" if self.input_bound is None else f"inputs of norm up to {self.input_bound:g}"
-        return "\n".join([f"{self.module}: {found} ({self.valid_for}, {bound}); gradients: {self.regime}", *lines])
+        return "\n".join(
+            [f"{self.module}: {found} ({self.valid_for}, {bound}); gradients: {self.regime}", *lines, *self.left_out]
+        )
 
 
 def assumptions(layer: LayerCertificate, valid_for: str) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from .reading import Weights, is_recurrent, read_weights
 
 __all__ = ["AnyCertificate", "certify", "recheck"]
 
+EFFORTS = ("auto", "full", "fast")
+"""How far the search for a contraction goes."""
 AnyCertificate = Certificate | BidirectionalCertificate | DataCertificate
 """What :func:`certify` returns; all three answer the same questions."""
 
@@ -42,8 +44,10 @@ def certify(
             from the embedding.
         inputs: A batch as the layer takes it. The certificate is then about these inputs only, and uses the slopes that
             are met on them.
-        effort: ``"auto"``: the diagonal tier up to a width of 512 and the quadratic one up to 128, beyond only where
-            nothing cheaper contracts (the quadratic one up to 256); ``"fast"``: no further than the first that contracts.
+        effort: ``"auto"``: the diagonal and the quadratic tier up to a width of 512, beyond only where nothing cheaper
+            contracts (the quadratic one up to 1024); ``"full"``: every tier at every width, and the longest search for a
+            quadratic norm; ``"fast"``: no further than the first that contracts. The certificate's ``left_out`` says what
+            was not tried, and why.
 
     Returns:
         The certificate; of a bidirectional layer, one for each direction in one.
@@ -61,8 +65,8 @@ def certify(
     References:
         Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
     """
-    if effort not in ("auto", "fast"):
-        raise ArgumentError(f"`effort` must be 'auto' or 'fast', but is {effort!r}.")
+    if effort not in EFFORTS:
+        raise ArgumentError(f"`effort` must be 'auto', 'full' or 'fast', but is {effort!r}.")
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
     input_bound = check_bound(input_bound)
@@ -126,12 +130,15 @@ def plain(layer: nn.Module, input_bound: float | None, effort: str) -> Certifica
     name, digest = type(layer).__name__, digest_of(weights)
     if len(weights[0]) == 1:
         layers = tuple(read_layers(layer, input_bound, effort))
-        return Certificate(name, layers, input_bound, digest, dropout_scale=dropout_scale(layer))
+        return Certificate(name, layers, input_bound, digest, dropout_scale=dropout_scale(layer), effort=effort)
     if len(weights) > 1:
         raise CertificateError(
             "No theorem (MATH 5.4) bounds a stack of bidirectional layers: its windows multiply. Certify its layers one by one."
         )
-    ways = tuple(Certificate(name, (certify_layer(way, input_bound, None, effort),), input_bound, digest) for way in weights[0])
+    ways = tuple(
+        Certificate(name, (certify_layer(way, input_bound, None, effort),), input_bound, digest, effort=effort)
+        for way in weights[0]
+    )
     return BidirectionalCertificate(name, ways, input_bound, digest)
 
 
@@ -166,7 +173,8 @@ def recheck(stored: dict[str, Any], module: nn.Module) -> AnyCertificate:
     if stored.get("valid_for") != "every admissible input":
         raise CertificateError("A data-dependent certificate can be checked only with its inputs: certify again.")
     fast = not any("diagonal" in str(claim.get("name")) for claim in stored.get("claims", []))
-    fresh = certify(module, stored.get("input_bound"), effort="fast" if fast else "auto")
+    effort = stored.get("effort", "fast" if fast else "auto")  # not noted in older ones
+    fresh = certify(module, stored.get("input_bound"), effort=effort)
     if fresh.digest != stored.get("digest"):
         raise CertificateError("The weights are not those the certificate was made for: their checksums differ.")
     told = {str(claim.get("name")): claim for claim in stored.get("claims", [])}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.activations import Activation
-from steadyrnn.bounds.norms import ROUND_OFF, Ellipsoid, Norm, above, below
+from steadyrnn.bounds.norms import ROUND_OFF, Ellipsoid, Norm, above, below, contraction_in_words
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_finite, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ShapeError
@@ -86,6 +86,11 @@ class DataCertificate:
         return self.general.regime
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """The general certificate's."""
+        return self.general.left_out
+
+    @property
     def input_bound(self) -> float | None:
         """The general certificate's."""
         return self.general.input_bound
@@ -157,7 +162,7 @@ class DataCertificate:
 
     def __str__(self) -> str:
         """Return the tables, the data's claim first."""
-        return f"{self.valid_for}: contraction {self.contraction:.6g}\n{self.general}"
+        return f"{self.valid_for}: {contraction_in_words(self.contraction)}\n{self.general}"
 
 
 def certify_on(general: object, module: nn.Module, inputs: Tensor) -> Certificate | DataCertificate:

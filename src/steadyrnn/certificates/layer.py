@@ -12,7 +12,7 @@ from steadyrnn.errors import CertificateError
 from .gated import gated_tiers
 from .reading import Weights, read_weights
 from .rnn import rnn_tiers
-from .tiers import Tier
+from .tiers import LeftOut, Tier
 
 __all__ = ["LayerCertificate", "certify_layer", "read_layers", "refresh"]
 
@@ -27,6 +27,7 @@ class LayerCertificate:
         state_bound: Bound on the 2-norm of every output h_t; infinite where none is proven.
         entry_bound: Bound on every entry of it.
         input_bound: What was assumed of the 2-norm of every x_t, None if nothing.
+        left_out: The tiers that were not tried, each with the reason.
     """
 
     weights: Weights
@@ -34,6 +35,7 @@ class LayerCertificate:
     state_bound: float
     entry_bound: float
     input_bound: float | None
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def name(self) -> str:
@@ -91,12 +93,12 @@ def certify_layer(weights: Weights, input_bound: float | None, entry_bound: floa
         weights: The layer's.
         input_bound: Bound on the 2-norm of every x_t, or None.
         entry_bound: Bound on every entry of x_t; None is ``input_bound``.
-        effort: ``"auto"``, or ``"fast"`` for the cheapest tier that contracts.
+        effort: ``"auto"``, ``"full"`` for every tier, or ``"fast"`` for the cheapest one that contracts.
     """
     entry_bound = input_bound if entry_bound is None else entry_bound
     elman = isinstance(weights.cell, RNNStep)
     found = rnn_tiers(weights, input_bound, effort) if elman else gated_tiers(weights, entry_bound)
-    return LayerCertificate(weights, found.tiers, found.state_bound, found.entry_bound, input_bound)
+    return LayerCertificate(weights, found.tiers, found.state_bound, found.entry_bound, input_bound, found.left_out)
 
 
 def read_layers(module: nn.Module, input_bound: float | None = None, effort: str = "auto") -> list[LayerCertificate]:

@@ -29,7 +29,8 @@ class Weights:
     """One layer in one direction, in float64, on the CPU.
 
     ``slack`` bounds how far, in spectral norm, the recurrent matrix that an engine multiplies by may be from
-    ``weight_hh``: a factored weight is rounded in one way as factors and in another as a matrix.
+    ``weight_hh``: a factored weight is rounded in one way as factors and in another as a matrix. ``dtype`` is the one that a
+    forward uses the weights in.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Weights:
     theta: Tensor | None
     initial: tuple[Tensor, ...]  # learned initial states, each (H,)
     slack: float = 0.0
+    dtype: torch.dtype = torch.float64
 
     @property
     def size(self) -> int:
@@ -122,7 +124,7 @@ def read_one(module: nn.Module, cell: Cell, end: str) -> Weights:
         raise CertificateError(f"`module` has no tensors named weight_ih{end} and weight_hh{end}.")
     return Weights(
         end.removeprefix("_"), cell, weight_ih, weight_hh, read("bias_ih"), read("bias_hh"), read("activation"),
-        tuple(state for state in states if state is not None), slack,
+        tuple(state for state in states if state is not None), slack, dtype,
     )  # fmt: skip
 
 

@@ -7,20 +7,25 @@ from torch import Tensor
 
 from steadyrnn.activations import ModReLU, Sigmoid, Tanh
 from steadyrnn.bounds.norms import Contraction, Ellipsoid, Norm, TwoNorm, above
+from steadyrnn.bounds.numerical_radius import COMPLETE, STAGES
 from steadyrnn.bounds.quadratic import quadratic_contraction
 from steadyrnn.bounds.scaling import diagonal_contraction, scaled_rate, spectral_contraction
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.linalg.norms import spectral_norm_bound
 
 from .reading import Weights
-from .tiers import Found, Tier, radius_of
+from .tiers import Found, LeftOut, Tier, radius_of
 
 __all__ = ["rnn_tiers"]
 
-QUADRATIC_SIZE = 128
-"""Up to this width the quadratic tier is always tried; above, up to twice it, only where nothing else contracts."""
 DIAGONAL_SIZE = 512
-"""Above this width a scaling is looked for only where the spectral norm does not do."""
+"""Above this width a scaling is looked for only where the spectral norm does not contract."""
+QUADRATIC_SIZE = 512
+"""Up to this width the quadratic tier is always tried; above, up to twice it, only where nothing else contracts."""
+SHARP_SIZE = 256
+"""Above this width the search for a quadratic norm ends two stages early."""
+DIAGONAL, QUADRATIC = "diagonal scaling", "quadratic norm"
+"""Names of tiers."""
 SATURATING = (Tanh, Sigmoid)
 """Activations whose values lie in [-1, 1]."""
 
@@ -31,16 +36,16 @@ def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: No
     Args:
         weights: The layer's.
         input_bound: Bound on the 2-norm of every x_t, or None.
-        effort: ``"auto"``: all tiers that are worth their cost; ``"fast"``: no further than the first that contracts;
-            ``"keep"``: the spectral norm and ``keep`` only.
+        effort: ``"auto"``: all tiers that are worth their cost; ``"full"``: all; ``"fast"``: no further than the first that
+            contracts; ``"keep"``: the spectral norm and ``keep`` only.
         keep: A norm found before.
     """
-    contractions = [spectral(weights)]
-    if not is_jump(weights):
-        if effort == "keep":
-            contractions += kept(weights, keep)
-        elif (effort == "auto" and weights.size <= DIAGONAL_SIZE) or not contractions[0].stable:
-            contractions += searched(weights, effort)
+    contractions, left_out = [spectral(weights)], ()
+    if effort == "keep":
+        contractions += [] if is_jump(weights) else kept(weights, keep)
+    else:
+        further, left_out = searched(weights, contractions[0], effort)
+        contractions += further
     tiers = tuple(tier_of(weights, contraction, input_bound) for contraction in contractions)
     size, saturates = weights.size, isinstance(activation_of(weights), SATURATING)
     initial = largest_entry(weights)
@@ -48,7 +53,7 @@ def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: No
     state = min(above(t.radius / t.contraction.norm.lower) for t in tiers)
     if saturates:
         state = min(state, above(max(math.sqrt(size), norm_of_initial(weights))))
-    return Found(tiers, state, min(entry, state))
+    return Found(tiers, state, min(entry, state), left_out)
 
 
 def activation_of(weights: Weights) -> object:
@@ -83,18 +88,34 @@ def spectral(weights: Weights) -> Contraction:
     return widened(spectral_contraction(weights.weight_hh, gamma), weights)
 
 
-def searched(weights: Weights, effort: str) -> list[Contraction]:
-    """Return the further tiers."""
-    low, gamma = slopes_of(weights)
+def searched(weights: Weights, first: Contraction, effort: str) -> tuple[list[Contraction], tuple[LeftOut, ...]]:
+    """Return the further tiers, and those that were not tried."""
+    (low, gamma), size = slopes_of(weights), weights.size
+    if is_jump(weights):
+        reason = "modReLU is not elementwise, so that weighting single units proves nothing (MATH 3.9)"
+        return [], (LeftOut(DIAGONAL, reason), LeftOut(QUADRATIC, reason))
+    covered = low >= 0
+    never = () if covered else (LeftOut(QUADRATIC, "it needs slopes that are not negative (MATH 5.3)"),)
+    if first.stable and effort != "full" and (effort == "fast" or size > DIAGONAL_SIZE):
+        names = (DIAGONAL, QUADRATIC) if covered else (DIAGONAL,)
+        return [], (*(LeftOut(name, skipped(effort, size, DIAGONAL_SIZE), full=True) for name in names), *never)
     diagonal = widened(diagonal_contraction(weights.weight_hh, gamma), weights)
-    if effort == "fast" and diagonal.stable:
-        return [diagonal]
-    worth = weights.size <= QUADRATIC_SIZE or (not diagonal.stable and weights.size <= 2 * QUADRATIC_SIZE)
-    if low < 0 or not worth:
-        return [diagonal]
+    if not covered:
+        return [diagonal], never
+    limit = QUADRATIC_SIZE if diagonal.stable or first.stable else 2 * QUADRATIC_SIZE
+    if effort != "full" and (size > limit or (effort == "fast" and diagonal.stable)):
+        return [diagonal], (LeftOut(QUADRATIC, skipped(effort, size, limit), full=True),)
     matrix = diagonal.norm.matrix if isinstance(diagonal.norm, Ellipsoid) else None
-    quadratic = widened(quadratic_contraction(weights.weight_hh, gamma, matrix), weights)
-    return [diagonal, quadratic] if quadratic.rate < diagonal.rate else [diagonal]
+    stages = len(STAGES) if effort == "full" or size <= COMPLETE else len(STAGES) - 1 if size <= SHARP_SIZE else 2
+    quadratic = widened(quadratic_contraction(weights.weight_hh, gamma, matrix, stages=stages), weights)
+    return [diagonal, quadratic] if quadratic.rate < diagonal.rate else [diagonal], ()
+
+
+def skipped(effort: str, size: int, limit: int) -> str:
+    """Return why a tier was not tried."""
+    if effort == "fast":
+        return "a cheaper tier contracts, which is all that effort='fast' asks for"
+    return f"{size} units are more than the {limit} up to which effort='auto' tries it"
 
 
 def kept(weights: Weights, norm: Norm | None) -> list[Contraction]:
@@ -109,7 +130,7 @@ def kept(weights: Weights, norm: Norm | None) -> list[Contraction]:
 def tier_of(weights: Weights, contraction: Contraction, input_bound: float | None) -> Tier:
     r"""Return the tier of a contraction: :math:`N(\varphi(Ux + b)) \le N(\varphi(b)) + \gamma N(U) B_x`."""
     norm, gamma = contraction.norm, slopes_of(weights)[1]
-    name = {"2-norm": "spectral norm", "weighted 2-norm": "diagonal scaling"}.get(norm.name, "quadratic norm")
+    name = {"2-norm": "spectral norm", "weighted 2-norm": DIAGONAL}.get(norm.name, QUADRATIC)
     if not math.isfinite(gamma):
         return Tier(name, contraction, math.inf, math.inf, math.inf)
     gain = above(gamma * input_norm(norm, weights.weight_ih))

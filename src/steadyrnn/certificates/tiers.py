@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from steadyrnn.bounds.memory import state_radius, truncation_error
 from steadyrnn.bounds.norms import Contraction, above
 
-__all__ = ["Found", "Tier"]
+__all__ = ["Found", "LeftOut", "Tier"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,32 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A tier that was not tried.
+
+    Args:
+        tier: Its name.
+        reason: Why it was not.
+        full: Whether ``effort="full"`` tries it.
+    """
+
+    tier: str
+    reason: str
+    full: bool = False
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        return f"not tried: {self.tier}, since {self.reason}" + ("; effort='full' tries it" if self.full else "")
+
+
+@dataclass(frozen=True)
 class Found:
-    """All tiers of a layer, and bounds on its output."""
+    """All tiers of a layer, bounds on its output, and the tiers that were not tried."""
 
     tiers: tuple[Tier, ...]
     state_bound: float
     entry_bound: float
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def radius_of(rate: float, start: float, initial: float, most: float) -> float:
