@@ -117,7 +117,7 @@ def test_a_certificate_is_told_in_words(tmp_path: Path) -> None:
     found = [verdict(trial) for trial in read_all([tmp_path], [])]
     assert [(v.level, v.contraction, v.memory) for v in found] == [
         ("good", "0.9", "half in 7 steps"),
-        ("warn", "∞", "–"),
+        ("warn", "none", "–"),
         ("none", "–", "–"),
     ]
     (row,) = comparison(contests(tmp_path)[0])
@@ -187,8 +187,8 @@ def certified(root: Path, seed: int, contraction: float | str, stable: bool, ste
 @pytest.mark.parametrize(
     ("first", "second", "shown"),
     [
-        ((1.5, False), ("inf", False), ("not proven", "∞", "–")),
-        ((0.9, True), (1.2, False), ("stable: 1 of 2", "1.2", "–")),
+        ((1.5, False), ("inf", False), ("not proven", "none", "–")),
+        ((0.9, True), (1.2, False), ("stable: 1 of 2", "none (1.2)", "–")),
         ((0.9, True, 50), (0.8, True, 70), ("stable", "0.9", "70 steps to 0.001")),
     ],
 )

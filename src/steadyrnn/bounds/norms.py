@@ -21,6 +21,7 @@ __all__ = [
     "above",
     "below",
     "contraction_in_words",
+    "rate_in_words",
 ]
 
 ROUND_OFF = 2.0**-53
@@ -59,6 +60,18 @@ def contraction_in_words(rate: float) -> str:
     if rate < 1:
         return f"contraction {below_one(rate)}"
     return f"no contraction proven (constant {rate:.6g}, not below 1)" if math.isfinite(rate) else "no contraction proven"
+
+
+def rate_in_words(rate: float) -> str:
+    """Return a proven constant for a table of contractions: the number if it is below 1, and that there is none otherwise.
+
+    Example:
+        >>> rate_in_words(0.81), rate_in_words(2.5), rate_in_words(math.inf)
+        ('0.81', 'none (2.5)', 'none')
+    """
+    if rate < 1:
+        return below_one(rate)
+    return f"none ({rate:.6g})" if math.isfinite(rate) else "none"
 
 
 def below_one(rate: float) -> str:

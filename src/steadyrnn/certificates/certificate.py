@@ -8,13 +8,14 @@ from typing import Any
 
 from steadyrnn.bounds.gradients import gradient_truncation_error, layer_constants
 from steadyrnn.bounds.memory import first_step
-from steadyrnn.bounds.norms import above, below, contraction_in_words
+from steadyrnn.bounds.norms import above, below, contraction_in_words, rate_in_words
 from steadyrnn.bounds.sandwich import gradient_sandwich, regime
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError, CertificateError
 
+from .advice import way_out
 from .layer import LayerCertificate
 
 __all__ = ["Certificate", "Claim"]
@@ -29,6 +30,11 @@ class Claim:
     norm: str
     assumptions: tuple[str, ...]
     theorem: str
+
+    @property
+    def value_in_words(self) -> str:
+        """The value as a table shows it: a constant that is not below 1 is no contraction."""
+        return rate_in_words(self.value) if "contraction" in self.name else f"{self.value:.6g}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as JSON can hold it."""
@@ -146,8 +152,8 @@ class Certificate:
     def _need_memory(self) -> None:
         """Refuse where nothing is proven of how far back the states reach."""
         if not self.stable:
-            missing = "" if self.input_bound is not None else " (an LSTM or GRU needs `input_bound`)"
-            raise CertificateError(f"No certificate found: {contraction_in_words(self.contraction)}{missing}.")
+            worst = max(self.layers, key=lambda layer: layer.best.rate)
+            raise CertificateError(f"{contraction_in_words(self.contraction).capitalize()}. {way_out(worst)}")
         if not math.isfinite(self.truncation_error(1)):
             raise CertificateError("The states are not bounded without a bound on the inputs: give `input_bound`.")
 
@@ -242,7 +248,7 @@ class Certificate:
 
     def __str__(self) -> str:
         """Return a table of the claims."""
-        rows = [(c.name, f"{c.value:.6g}", c.norm, c.theorem) for c in self.claims]
+        rows = [(c.name, c.value_in_words, c.norm, c.theorem) for c in self.claims]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         found = ("stable, " if self.stable else "") + contraction_in_words(self.contraction)

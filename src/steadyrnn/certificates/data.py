@@ -22,10 +22,8 @@ from .slopes import steepest_near
 
 __all__ = ["DataCertificate", "certify_on"]
 
-LEVELS = 6
-"""How many sizes of error the slopes are bounded for."""
-FACTOR = 2.0**-6
-"""Each size is this much of the one before."""
+LEVELS, FACTOR = 6, 2.0**-6
+"""How many sizes of error the slopes are bounded for, and how much of the one before each is."""
 MOST = 4096
 """Matrices whose norms are computed; beyond, several steps share the steepest slopes of all of them."""
 LONGEST = 4096
@@ -153,8 +151,9 @@ class DataCertificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is claimed, as JSON can hold it."""
-        own = {"valid_for": self.valid_for, "contraction": self.contraction, "stable": self.stable}
-        return self.general.to_dict() | own | {"claims": [claim.to_dict() for claim in self.claims]}
+        claims = [claim.to_dict() for claim in self.claims]
+        own = {"valid_for": self.valid_for, "contraction": self.contraction, "stable": self.stable, "claims": claims}
+        return self.general.to_dict() | own
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as text."""

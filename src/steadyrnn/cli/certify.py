@@ -49,8 +49,10 @@ def parser() -> "ArgumentParser":
         "--nonlinearity", type=str | None, default=None, help="Of an RNN in a FILE, which does not say it; null takes tanh."
     )
     made.add_argument(
-        "--effort", type=str, default="auto", help="auto, or fast: no further than what first proves a contraction."
-    )
+        "--effort", type=str, default="auto",
+        help="auto; full: every way to a proof at every width, which may take minutes; or fast: no further than what first "
+        "proves a contraction. What was not tried is printed.",
+    )  # fmt: skip
     add_flag(made, "--recheck", "Compare the certificate stored in the run with its weights instead.")
     add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
     return made

@@ -162,6 +162,8 @@ def _tell(
     request: Request, output: Output, facts: dict[str, Any], folder: Path, result: "Result", record: dict[str, Any]
 ) -> None:
     """Print what came out, where it is, and what to do next."""
+    from steadyrnn.bounds.norms import rate_in_words
+
     certificate = record["certificate"]
     rows = [
         [
@@ -176,8 +178,7 @@ def _tell(
         rows.append(["certificate", "none", record["reason"]])
     else:
         proven = "proven to forget" if certificate["stable"] else "not proven to forget"
-        rate = certificate["contraction"]
-        contraction = f"{rate:.6g}" if isinstance(rate, int | float) else str(rate)
+        contraction = rate_in_words(float(certificate["contraction"]))  # "inf" where no constant is known
         rows.append(["contraction", contraction, f"{proven}; gradients: {certificate['regime']}"])
     output.table(f"{request.configuration.model.name} on {request.configuration.task_name}", ("", "", ""), rows)
     output.text(f"run: {folder}\nnext: steadyrnn report {shlex.quote(str(folder))} --out report.html")

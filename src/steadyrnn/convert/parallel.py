@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.certificates.advice import way_out
 from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import carries_transform, check_number, check_positive_int, without_autocast
@@ -283,8 +284,7 @@ class Parallel(nn.Module):
             if not one.best.stable:
                 raise ConversionError(
                     f"no certificate found: lambda = {one.best.rate:.6g} >= 1 for layer {one.name} in the {one.best.norm.name} "
-                    f"({one.best.theorem}). Only what contracts can be run in windows; constrain the layer, for instance "
-                    "with `SpectralBall` or `StableLSTM`."
+                    f"({one.best.theorem}). Only what contracts can be run in windows. {way_out(one)}"
                 )
         kept = tuple(tensor.clone() for tensor in weights)
         self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(decay_of, certificates)), stamp, kept, counted)

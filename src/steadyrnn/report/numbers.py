@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["count", "duration", "factor", "finite", "mean", "number", "spread", "with_spread"]
+__all__ = ["contraction", "count", "duration", "factor", "finite", "mean", "number", "spread", "with_spread"]
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -44,6 +44,18 @@ def factor(value: float | None) -> str:
     """
     written = (number(value, digits) for digits in range(4, 17))
     return next((text for text in written if text != "1" or value == 1), "1")
+
+
+def contraction(value: float | None) -> str:
+    """Return a proven constant where a contraction is asked for: from 1 up there is none, and the constant stands beside.
+
+    Example:
+        >>> contraction(0.8096123), contraction(22651600.0), contraction(None)
+        ('0.8096', 'none (2.265e7)', 'none')
+    """
+    if value is None:
+        return "none"
+    return factor(value) if value < 1 else f"none ({factor(value)})"
 
 
 def count(value: float | None) -> str:

@@ -213,7 +213,7 @@ def contraction(contest: Contest) -> Chart:
         line = average([sorted(dict(series).items()) for series in several])
         if line is not None:
             lines.append((configuration, line))
-    return over_training("Certified contraction", lines, [Guide("stable below 1", 1.0)] if lines else [])
+    return over_training("Certified contraction", lines, [Guide("no contraction from 1 up", 1.0)] if lines else [])
 
 
 def numbers(value: Any) -> list[float | None]:

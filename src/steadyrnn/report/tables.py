@@ -8,7 +8,7 @@ from typing import Any
 
 from .chart import Chart
 from .groups import Configuration, Contest, shown
-from .numbers import count, duration, factor, finite, mean, number, with_spread
+from .numbers import contraction, count, duration, finite, mean, number, with_spread
 from .reading import Trial, flatten, mapping
 from .series import interpolate
 
@@ -121,11 +121,10 @@ def verdict(trial: Trial) -> Verdict:
     if not found:
         return Verdict("none", "no certificate", "–", "–", "–")
     rate = finite(found.get("contraction"))
-    unbounded = "∞" if found.get("contraction") == "inf" else "–"
     regime = str(found.get("regime") or "unknown")
     if found.get("stable") is True:
-        return Verdict("good", "stable", factor(rate), regime, memory(trial, rate))
-    return Verdict("warn", "not proven", factor(rate) if rate is not None else unbounded, regime, "–")
+        return Verdict("good", "stable", contraction(rate), regime, memory(trial, rate))
+    return Verdict("warn", "not proven", contraction(rate), regime, "–")
 
 
 def memory(trial: Trial, rate: float | None) -> str:
@@ -206,6 +205,8 @@ def certificate(trial: Trial) -> dict[str, Any] | None:
         own = [str(a) for a in claim.get("assumptions") or [] if str(a) not in common]
         value = finite(claim.get("value"))
         written = number(value, 6) if value is not None else shown(claim.get("value")).replace("inf", "∞")
+        if "contraction" in str(claim.get("name", "")) and not (value is not None and value < 1):
+            written = contraction(value)
         rows.append(
             [str(claim.get("name", "")), written, str(claim.get("norm", "")), str(claim.get("theorem", "")), "; ".join(own)]
         )
