@@ -1,6 +1,7 @@
 """Windows of time against the plain recursion: every check figure of MATH 6.1 to 6.3 and 6.5."""
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -236,3 +237,15 @@ def test_negative_numbers_are_refused() -> None:
 def test_bounds_are_rounded_up() -> None:
     exact = 3 * 2.0**-10  # a power of two times a small integer: exact in float64
     assert exact <= warmup_error(0.5, 3.0, 9) <= exact * (1 + 128 * ROUND_OFF)
+
+
+@pytest.mark.parametrize(("rate", "chunk"), [(0.5, 200), (0.5, 60), (0.5, 30), (0.9, 100), (0.25, 7), (1 - 2.0**-20, 3)])
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_boundary_errors_are_not_below_the_exact_recursion(rate: float, chunk: int, count: int) -> None:
+    """One mismatch, and after it none, or one that is tiny: all that is left is what the first one leaves."""
+    mismatch = torch.zeros(count, dtype=torch.float64)
+    mismatch[1], mismatch[-1] = 1.0, max(1e-200, float(count == 2))
+    exact, factor = Fraction(0), Fraction(rate) ** chunk
+    for m, e in zip(mismatch.tolist(), boundary_errors(rate, chunk, mismatch).tolist(), strict=True):
+        exact = Fraction(m) + factor * exact
+        assert Fraction(e) >= exact

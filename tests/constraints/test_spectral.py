@@ -268,3 +268,16 @@ def test_the_factored_form_is_orthogonal_even_for_nearly_parallel_reflectors(spr
     q = operator.dense().double()
     ratio = torch.linalg.matrix_norm(torch.eye(size) - q.mT @ q, 1) / (size * torch.finfo(torch.float32).eps / 2)
     assert float(ratio) <= 30
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_sample_is_drawn_as_a_fresh_weight_is_whatever_was_assigned(size: int) -> None:
+    """The product of so many reflections has one sign of the determinant, so a fresh weight has one sign too."""
+    constraint = Spectral()
+    fresh = torch.linalg.det(constraint.sample(size, size)).sign()
+    other = torch.eye(size)
+    other[0, 0] = -float(fresh)
+    constraint.raw(size, size)
+    constraint.right_inverse(other)
+    assert float(constraint.sign) == -1
+    assert torch.linalg.det(constraint.sample(size, size)).sign() == fresh

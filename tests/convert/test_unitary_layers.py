@@ -297,3 +297,16 @@ def test_the_converted_layer_has_the_dtype_and_engine_of_its_original(dtype: tor
     assert all(parameter.dtype == dtype for parameter in unitary.parameters())
     assert unitary.layer.engine == "reference"
     assert unitary.report.self_check <= 64 * 4 * unit_roundoff(dtype)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_second_layer_is_planned_for_what_both_directions_give_at_once(bidirectional: bool) -> None:
+    """A constant input drives every unit to its bound in the middle of a sequence, forwards and backwards."""
+    rnn = RNN(1, 1, 2, "relu", bias=False, bidirectional=bidirectional, dtype=torch.float64)
+    with torch.no_grad():
+        for name, weight in rnn.named_parameters():
+            weight.fill_(0.5 if "hh" in name else 1.0)
+    plan = unitary_plan.make_plan(rnn, unitary_plan.Wish(1.0, None, False, 0.0, 1e-6))
+    reached = float(rnn(torch.ones(400, 1, 1, dtype=torch.float64))[0][200].detach().max())
+    assert reached == pytest.approx(8.0 if bidirectional else 4.0)
+    assert all(part.ball is not None and part.ball.radius >= reached for part in plan.layers[1])

@@ -88,3 +88,8 @@ def test_the_logarithm_of_a_matrix_without_entries_has_none() -> None:
 def test_the_logarithm_refuses_what_is_not_a_square_matrix(shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match="square"):
         log_orthogonal(torch.zeros(shape))
+
+
+def test_half_a_turn_is_plus_180_degrees() -> None:
+    z = torch.diag(torch.tensor([-1, -1, 1j], dtype=torch.complex128))
+    assert log_orthogonal(z).diagonal().imag.tolist() == pytest.approx([PI, PI, PI / 2], rel=1e-15)

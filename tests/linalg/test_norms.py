@@ -1,7 +1,9 @@
 """The certified bound on the spectral norm: never below, and close."""
 
 import math
+from fractions import Fraction
 
+import mpmath
 import pytest
 import torch
 from hypothesis import given
@@ -114,3 +116,23 @@ def test_a_vector_is_refused() -> None:
 def test_the_number_of_squarings_is_an_integer_from_zero_on(squarings: int) -> None:
     with pytest.raises(ArgumentError, match="`squarings`"):
         spectral_norm_bound(torch.ones(2, 2), squarings)
+
+
+@pytest.mark.parametrize("squarings", [0, 1, 6])
+@pytest.mark.parametrize("place", [0, 50_000])
+def test_the_bound_holds_in_exact_arithmetic_where_sums_lose_what_is_small(squarings: int, place: int) -> None:
+    count, small = 100_001, 2.0**-27  # squares of 2^-54, half a unit in the last place of 1: each is lost beside it
+    column = torch.full((count, 1), small, dtype=torch.float64)
+    column[place] = 1
+    exact = 1 + (count - 1) * Fraction(small) ** 2  # the squared norm
+    assert Fraction(spectral_norm_bound(column, squarings)) ** 2 >= exact
+    assert Fraction(spectral_norm_bound(column.mT, squarings)) ** 2 >= exact
+
+
+@given(n=st.integers(1, 3), seed=st.integers(0, 2**31), squarings=st.integers(0, 20))
+def test_the_bound_is_above_the_exact_norm(n: int, seed: int, squarings: int) -> None:
+    matrix = gaussian(n, n, seed=seed)
+    with mpmath.workdps(60):
+        square = mpmath.matrix(matrix.mT.tolist()) * mpmath.matrix(matrix.tolist())
+        exact = mpmath.sqrt(max(mpmath.eigsy(square, eigvals_only=True)))
+        assert exact <= spectral_norm_bound(matrix, squarings)

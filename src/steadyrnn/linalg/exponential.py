@@ -210,7 +210,7 @@ def _add_half_turn(skew: Tensor) -> Tensor:
     if len(skew) == 0:
         return skew
     angles, vectors = _angles(skew)
-    turned = torch.where(angles >= 0, angles - math.pi, angles + math.pi)
+    turned = torch.where(angles > 0, angles - math.pi, angles + math.pi)  # half a turn itself is +180 degrees
     if skew.is_complex():
         return _from_angles(turned, vectors, real=False)
     largest = float(angles.abs().max())
