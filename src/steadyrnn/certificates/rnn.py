@@ -40,7 +40,8 @@ def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: No
             contracts; ``"keep"``: the spectral norm and ``keep`` only.
         keep: A norm found before.
     """
-    contractions, left_out = [spectral(weights)], ()
+    contractions = [spectral(weights)]
+    left_out: tuple[LeftOut, ...] = ()
     if effort == "keep":
         contractions += [] if is_jump(weights) else kept(weights, keep)
     else:
