@@ -82,6 +82,7 @@ def test_an_effort_without_a_name_here_is_refused() -> None:
         certify(plain(4), 1.0, effort="most")
 
 
+@pytest.mark.slow
 def test_torchs_layer_of_512_units_is_stable_by_default() -> None:
     found = certify(plain(512), 1.0)
     assert found.contraction < 0.81

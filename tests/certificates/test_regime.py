@@ -69,7 +69,9 @@ def test_what_constant_means_is_proven(n: int, dtype: torch.dtype, lag: int) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("n", [1, 16, 64])
 @pytest.mark.parametrize("nonlinearity", KEPT)
-@pytest.mark.parametrize(("tolerances", "expected"), [(-3, "vanishes"), (-0.5, "constant"), (0.5, "constant"), (3, "may explode")])
+@pytest.mark.parametrize(
+    ("tolerances", "expected"), [(-3, "vanishes"), (-0.5, "constant"), (0.5, "constant"), (3, "may explode")]
+)
 def test_the_tolerance_is_what_tells_them_apart(
     n: int, dtype: torch.dtype, nonlinearity: str, tolerances: float, expected: str
 ) -> None:

@@ -58,8 +58,8 @@ def contraction_in_words(rate: float) -> str:
         ('contraction 0.81', 'no contraction proven (constant 2.5, not below 1)', 'no contraction proven')
     """
     if rate < 1:
-        return f"contraction {below_one(rate)}"
-    return f"no contraction proven (constant {rate:.6g}, not below 1)" if math.isfinite(rate) else "no contraction proven"
+        return f"contraction {_written(rate)}"
+    return f"no contraction proven (constant {_written(rate)}, not below 1)" if math.isfinite(rate) else "no contraction proven"
 
 
 def rate_in_words(rate: float) -> str:
@@ -70,13 +70,13 @@ def rate_in_words(rate: float) -> str:
         ('0.81', 'none (2.5)', 'none')
     """
     if rate < 1:
-        return below_one(rate)
-    return f"none ({rate:.6g})" if math.isfinite(rate) else "none"
+        return _written(rate)
+    return f"none ({_written(rate)})" if math.isfinite(rate) else "none"
 
 
-def below_one(rate: float) -> str:
-    """Return a rate below 1 in six digits, or in as many as do not say 1."""
-    return next(text for digits in range(6, 18) if (text := f"{rate:.{digits}g}") != "1")
+def _written(rate: float) -> str:
+    """Return a rate in six digits, or in as many as do not say 1."""
+    return next(text for digits in range(6, 18) if (text := f"{rate:.{digits}g}") != "1" or rate == 1)
 
 
 class Norm(ABC):

@@ -150,8 +150,9 @@ def regime(weight: Tensor, steepness: tuple[float, float], dtype: torch.dtype | 
     :math:`\sigma_{\min} \beta = \sigma_{\max} \gamma = 1`; it can explode only if :math:`\sigma_{\max} \gamma > 1` (and
     must, if :math:`\sigma_{\min} \beta > 1`).
 
-    No computed matrix is exactly orthogonal, so equal to 1 means within :func:`orthogonal_tolerance` of it. What is proven
-    of a ``"constant"`` gradient over L steps, with that tolerance :math:`\tau`, is
+    No computed matrix is exactly orthogonal, so equal to 1 means within :func:`orthogonal_tolerance` of it, plus
+    ``weight_error`` times :math:`\gamma`. What is proven of a ``"constant"`` gradient over L steps, with this tolerance
+    :math:`\tau`, is
 
     .. math:: (1 - \tau)^L \le \Bigl\lVert \frac{\partial h_t}{\partial h_{t-L}} \Bigr\rVert \le (1 + \tau)^L .
 
@@ -174,7 +175,8 @@ def regime(weight: Tensor, steepness: tuple[float, float], dtype: torch.dtype | 
     beta, gamma = _check_steepness(steepness)
     values = singular_enclosure(check_square("weight", weight))
     slack = orthogonal_tolerance(values.size, weight.dtype if dtype is None else dtype)
-    low = below(below(values.smallest - check_number("weight_error", weight_error)) * beta)
+    slack += gamma * check_number("weight_error", weight_error)
+    low = below(below(values.smallest - weight_error) * beta)
     high = product_above(above(values.largest + weight_error), gamma)
     if low >= 1 - slack and high <= 1 + slack:
         return "constant"

@@ -216,10 +216,16 @@ def certificate(trial: Trial) -> dict[str, Any] | None:
         "assumptions": common,
         "rows": rows,
         "own": any(row[-1] for row in rows),
+        "left_out": [str(text) for text in listed_texts(found.get("left_out"))],
         "step": shown(trial.proof["step"]) if trial.proof.get("step") is not None else None,
         "checkpoint": trial.proof.get("checkpoint"),
         "digest": str(found.get("digest", "")),
     }
+
+
+def listed_texts(found: Any) -> list[Any]:
+    """Return a JSON list, nothing for what is none."""
+    return found if isinstance(found, list) else []
 
 
 def command_line(words: Sequence[Any]) -> str:
