@@ -1,10 +1,8 @@
 """How far back a contraction remembers: the bounds are above the exact numbers, close to them, and met by networks."""
 
 import math
-import re
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import torch
@@ -57,17 +55,6 @@ def test_the_horizon_is_the_logarithm_over_that_of_the_rate(rate: float, start: 
     radius = state_radius(rate, start)
     assert horizon(rate, radius, eps=1e-3) == steps
     assert math.log(radius / 1e-3) == pytest.approx(bare, abs=0.05)  # what the paper's O(log) suggests
-
-
-def test_the_note_on_the_horizon_has_the_numbers_that_are_computed() -> None:
-    note = (Path(__file__).parents[2] / "docs" / "notes" / "corrections.md").read_text()
-    row = next(line for line in note.splitlines() if line.startswith("| Lemma 1, Proposition 1"))
-    told = [(int(steps), float(bare)) for steps, bare in re.findall(r"(\d+), not ([\d.]+), for", row)]
-    radii = [state_radius(rate, 10.0) for rate in (0.75, 0.99)]
-    assert told == [
-        (horizon(rate, radius, eps=1e-3), round(math.log(radius / 1e-3), 1))
-        for rate, radius in zip((0.75, 0.99), radii, strict=True)
-    ]
 
 
 def test_a_readout_lengthens_the_horizon_by_its_gain() -> None:
