@@ -56,7 +56,7 @@ def parser() -> "ArgumentParser":
         "RUN is the folder of a run, or one above: then the newest below it.",
         EXAMPLES,
     )
-    made.add_argument("run", type=str, help="Folder of the run.")
+    made.add_argument("run", type=str, metavar="RUN", help="Folder of the run.")
     made.add_argument("--to", type=str, choices=[*NAMES], required=True, help="The form.")
     made.add_argument("--out", type=str | None, default=None, help="Folder to write; null is converted/FORM.")
     made.add_argument(
@@ -68,6 +68,7 @@ def parser() -> "ArgumentParser":
     made.add_argument("--horizon", type=int | None, default=None, help="Longest sequence, of unitary where nothing contracts.")
     made.add_argument("--checkpoint", type=str | None, default=None, help="best or last; null is the best there is.")
     add_flag(made, "--approximate", "Whether sigmoid and tanh may become unitary up to an error.")
+    add_flag(made, "--quiet", "Print nothing but the folder that was written.")
     add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
     return made
 
@@ -75,7 +76,7 @@ def parser() -> "ArgumentParser":
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     args = parser().parse_args(argv)
-    output = Output(args.json)
+    output = Output(args.json, args.quiet)
 
     from .forms import FORMS, Wish
     from .loading import known_input_bound, load_trained, sequence_model
@@ -93,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     _write(folder, args.to, trained, converted, report)
     output.text(converted.words)
     output.text(f"self-check: outputs differ by at most {converted.check:.3g} on random admissible inputs")
-    output.text(f"written: {folder} (load it with `from load import load` there)")
+    output.path(folder, f"written: {folder} (load it with `from load import load` there)")
     output.result({"folder": folder, **report})
     return 0
 

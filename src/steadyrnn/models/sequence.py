@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.checks import check_interval, check_positive_int
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.packed import check_lengths
@@ -78,7 +78,7 @@ class SequenceModel(nn.Module):
         if not isinstance(rnn, Layer):
             raise ArgumentTypeError(f"`rnn` must be an RNN, GRU or LSTM, but is of type {type(rnn).__name__}.")
         if readout not in READOUTS:
-            raise ArgumentError(f"`readout` must be one of {', '.join(READOUTS)}, but is {readout!r}.")
+            raise ArgumentError(not_among("readout", readout, READOUTS))
         check_positive_int("out_features", out_features)
         self.rnn, self.reads, self.tied = rnn, readout, bool(tied)
         self.directions = 2 if rnn.bidirectional else 1

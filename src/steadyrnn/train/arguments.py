@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from steadyrnn.checks import check_interval, check_positive_int
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 
 from .machine import AUTOCAST
 from .optimizers import OPTIMIZERS
@@ -80,7 +80,7 @@ def _check_seed(seed: int) -> None:
 
 def _check_name(name: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
-        raise ArgumentError(f"`{name}` must be one of {', '.join(known)}, but is {value!r}.")
+        raise ArgumentError(not_among(name, value, known))
 
 
 def _check_number(name: str, value: float) -> None:
