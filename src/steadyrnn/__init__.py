@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from steadyrnn.constraints.unitary import FullUnitary as FullUnitary
     from steadyrnn.constraints.unitary import RestrictedUnitary as RestrictedUnitary
     from steadyrnn.convert.basis import change_basis as change_basis
-    from steadyrnn.convert.feedforward import suggest_bptt as suggest_bptt
+    from steadyrnn.convert.bptt import suggest_bptt as suggest_bptt
     from steadyrnn.convert.feedforward import to_feedforward as to_feedforward
     from steadyrnn.convert.parallel import to_parallel as to_parallel
     from steadyrnn.convert.torch_nn import from_torch as from_torch
@@ -105,7 +105,7 @@ _PUBLIC: dict[str, str] = {
     "penalty": "steadyrnn.constraints.optimizer",
     "recheck": "steadyrnn.certificates.certify",
     "spectrum": "steadyrnn.probes.spectrum",
-    "suggest_bptt": "steadyrnn.convert.feedforward",
+    "suggest_bptt": "steadyrnn.convert.bptt",
     "to_feedforward": "steadyrnn.convert.feedforward",
     "to_parallel": "steadyrnn.convert.parallel",
     "to_torch": "steadyrnn.convert.torch_nn",
