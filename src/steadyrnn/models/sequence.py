@@ -80,6 +80,9 @@ class SequenceModel(nn.Module):
         if readout not in READOUTS:
             raise ArgumentError(not_among("readout", readout, READOUTS))
         check_positive_int("out_features", out_features)
+        for name, flag in (("tied", tied), ("skip", skip), ("bias", bias)):
+            if not isinstance(flag, bool):
+                raise ArgumentTypeError(f"`{name}` must be True or False, but is of type {type(flag).__name__}.")
         self.rnn, self.reads, self.tied = rnn, readout, bool(tied)
         self.directions, self.batch_first = 2 if rnn.bidirectional else 1, bool(rnn.batch_first)
         width = self.directions * (getattr(rnn, "proj_size", 0) or rnn.hidden_size)
