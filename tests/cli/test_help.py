@@ -155,6 +155,10 @@ def test_a_mistake_in_a_file_gets_a_sentence(program: Program, text: str, messag
         ("bench lsmt", "steadyrnn bench: there is no recurrent model 'lsmt'. Did you mean `lstm`?"),
         ("completion bsh", "SHELL must be one of bash, zsh, but is 'bsh'. Did you mean `bash`?"),
         ("train addition --train.optimizer adam", "takes no value, its parts do: --train.optimizer.name, "),
+        ("certify runs --horizon -1", "steadyrnn certify: --horizon must be a number above 0, but is -1."),
+        ("train addition --config", "steadyrnn train: --config needs a value: a file, YAML or JSON."),
+        ("--versoin", "there is no option --versoin before a command. There are --help, --version, --debug; "),
+        ("--json", "there is no option --json before a command. There are --help, --version, --debug; "),
         ("train addition --zzz 3", "there is no option --zzz. `steadyrnn train --help` shows what there is."),
     ],
 )
@@ -180,3 +184,8 @@ def test_a_wrong_name_as_a_value_is_led_to_a_right_one(program: Program, option:
     done = program("train", "addition", option, value)
     assert (done.status, done.out) == (1, "")
     assert done.err.endswith(f"Did you mean `{meant}`?\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_by_name_is_its_help(program: Program, name: str) -> None:
+    assert program("help", name) == program(name, "--help")

@@ -93,6 +93,7 @@ def _no_value(parser: Any, found: re.Match[str]) -> str:
     if action is None:
         return f"{found['name']} needs a value."
     expected = f"one of {', '.join(map(str, action.choices))}" if action.choices else wanted(_hint(action))
+    expected = "a file, YAML or JSON" if action.dest == "config" else expected
     return f"{_shown(action, parser)} needs a value: {expected}."
 
 

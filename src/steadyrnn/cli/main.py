@@ -12,6 +12,9 @@ from .commands import COMMANDS, first_page
 
 __all__ = ["main"]
 
+OPTIONS = ("--help", "--version", "--debug")
+"""Options of the program itself."""
+
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 """What torch says where there is no memory left."""
 
@@ -83,6 +86,8 @@ def _not_read() -> int:
 
 def _run(words: list[str]) -> int:
     """Answer for the program itself, or run a command."""
+    if words[:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+        return _command([*words[1:], "--help"])
     if not words or words[0] in ("-h", "--help", "help"):
         print(first_page(), file=sys.stdout if words else sys.stderr)
         return OK if words else MISUSED
@@ -91,6 +96,9 @@ def _run(words: list[str]) -> int:
 
         print(f"steadyrnn {__version__}")
         return OK
+    if words[0].startswith("-"):
+        there = f"There are {', '.join(OPTIONS)}; options of a command stand behind its name."
+        return _complain(f"there is no option {words[0]} before a command. {there}", MISUSED)
     if words[0] not in COMMANDS:
         return _complain(f"there is no command {words[0]!r}. {suggestion(words[0], COMMANDS)}", MISUSED)
     return _command(words)
