@@ -49,7 +49,7 @@ def main() -> None:
     newest = f"{OUT}/runs/addition/spectral"
     print()
     print(steadyrnn(f"certify {newest} --input-bound 1.5"))
-    print(steadyrnn(f"convert {newest} --to unitary --input-bound 1.5 --out {OUT}/unitary"))
+    print(steadyrnn(f"convert {newest} --to unitary --input-bound 1.5 --out {OUT}/unitary --force"))
     print(steadyrnn(f"report {OUT}/runs --out {OUT}/report.html"))
     print(f"Open {OUT}/report.html in a browser: curves, gradients beside their certified band, singular values, proofs.")
     print(f"It took {time.perf_counter() - start:.0f} s.")

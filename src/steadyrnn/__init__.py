@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from steadyrnn.constraints.unitary import FullUnitary as FullUnitary
     from steadyrnn.constraints.unitary import RestrictedUnitary as RestrictedUnitary
     from steadyrnn.convert.basis import change_basis as change_basis
-    from steadyrnn.convert.feedforward import suggest_bptt as suggest_bptt
+    from steadyrnn.convert.bptt import suggest_bptt as suggest_bptt
     from steadyrnn.convert.feedforward import to_feedforward as to_feedforward
     from steadyrnn.convert.parallel import to_parallel as to_parallel
     from steadyrnn.convert.torch_nn import from_torch as from_torch
     from steadyrnn.convert.torch_nn import to_torch as to_torch
     from steadyrnn.convert.unitary import minimal_unitary_size as minimal_unitary_size
     from steadyrnn.convert.unitary import to_unitary as to_unitary
+    from steadyrnn.convert.weights_file import save_weights as save_weights
     from steadyrnn.layers.cells import GRUCell as GRUCell
     from steadyrnn.layers.cells import LSTMCell as LSTMCell
     from steadyrnn.layers.cells import RNNCell as RNNCell
@@ -104,8 +105,9 @@ _PUBLIC: dict[str, str] = {
     "parameter_groups": "steadyrnn.constraints.optimizer",
     "penalty": "steadyrnn.constraints.optimizer",
     "recheck": "steadyrnn.certificates.certify",
+    "save_weights": "steadyrnn.convert.weights_file",
     "spectrum": "steadyrnn.probes.spectrum",
-    "suggest_bptt": "steadyrnn.convert.feedforward",
+    "suggest_bptt": "steadyrnn.convert.bptt",
     "to_feedforward": "steadyrnn.convert.feedforward",
     "to_parallel": "steadyrnn.convert.parallel",
     "to_torch": "steadyrnn.convert.torch_nn",

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError, ArgumentTypeError, not_among
 
 __all__ = [
     "ACTIVATIONS",
@@ -370,7 +370,7 @@ def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") ->
     if not isinstance(nonlinearity, str):
         raise ArgumentTypeError(f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}.")
     if nonlinearity not in ACTIVATIONS:
-        raise ArgumentError(f"`{name}` must be one of {', '.join(ACTIVATIONS)}, but is {nonlinearity!r}.")
+        raise ArgumentError(not_among(name, nonlinearity, ACTIVATIONS))
     return ACTIVATIONS[nonlinearity]()
 
 

@@ -1,5 +1,8 @@
 """Every error this package raises for a user's mistake; each is also the builtin torch raises in that case."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -82,3 +85,28 @@ class CheckpointError(SteadyError, RuntimeError):
 
 class TrainingError(SteadyError, RuntimeError):
     """Training cannot go on: the loss or a gradient is not finite."""
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """Return a sentence that leads from a name that is not known to one that is: the nearest, or all of them.
+
+    Example:
+        >>> suggestion("lsmt", ["lstm", "gru"]), suggestion("x", ["lstm", "gru"])
+        ('Did you mean `lstm`?', 'There are lstm, gru.')
+    """
+    names = [*known]
+    near = get_close_matches(str(name), names, 1)
+    return f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(names)}."
+
+
+def not_among(argument: str, value: object, known: Iterable[str]) -> str:
+    """Return what to say of an argument whose value must be one of some names and is not.
+
+    Example:
+        >>> not_among("readout", "lst", ["last", "each"])
+        "`readout` must be one of last, each, but is 'lst'. Did you mean `last`?"
+    """
+    names = [*known]
+    near = get_close_matches(str(value), names, 1)
+    said = f"`{argument}` must be one of {', '.join(names)}, but is {value!r}."
+    return f"{said} Did you mean `{near[0]}`?" if near else said

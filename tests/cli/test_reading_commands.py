@@ -1,7 +1,9 @@
 """eval, certify, report, data, bench, completion: what each says of a run, and what it refuses."""
 
 import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -272,3 +274,18 @@ def test_the_bash_script_is_one_that_bash_takes(program: Program) -> None:
     ask = "source steadyrnn.bash; COMP_WORDS=(steadyrnn ce); COMP_CWORD=1; _shtab_steadyrnn; echo ${COMPREPLY[@]}"
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["certify"], done.stderr
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_is_not_read_and_the_printed_line_turns_it_into_safetensors(program: Program, legacy: bool) -> None:
+    rnn = torch.nn.RNN(2, 3)
+    torch.nn.init.constant_(rnn.weight_hh_l0, 0.1)
+    torch.save(rnn.state_dict(), "my w.pt", _use_new_zipfile_serialization=not legacy)
+    done = program("certify", "my w.pt", "--input-bound", "1")
+    assert (done.status, done.out) == (1, "")
+    assert "a pickle, which can hold code" in done.err
+    line = shlex.split(done.err.split("nothing executed: ")[1])[:3]
+    assert line[:2] == ["python", "-c"]
+    assert "weights_only=True" in line[2]
+    subprocess.run([sys.executable, *line[1:]], check=True)
+    assert program("certify", "my w.safetensors", "--input-bound", "1").status == 0

@@ -41,4 +41,4 @@ def test_make_demo_runs_to_the_report(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "report.html in a browser" in done.stdout
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
-    assert (tmp_path / "demo" / "unitary" / "layer.safetensors").exists()
+    assert (tmp_path / "demo" / "unitary" / "model.safetensors").exists()

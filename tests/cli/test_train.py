@@ -66,7 +66,7 @@ def test_probes_are_logged_in_the_forms_that_the_report_reads(program: Program) 
 def test_an_unknown_probe_is_refused_by_name(program: Program) -> None:
     done = program("train", "addition", "--train.probe.every", "3", "--train.probe.names", "[sprectrum]", *QUICK)
     assert done.status == 1
-    assert "`probe.names` must be of spectrum, gradient-flow, certificate, but has 'sprectrum'" in done.err
+    assert "`probe.names` must be one of spectrum, gradient-flow, certificate, but is 'sprectrum'" in done.err
 
 
 def test_json_is_all_that_stdout_holds(program: Program) -> None:
@@ -86,10 +86,21 @@ def test_the_command_to_go_on_with_can_be_typed_as_it_stands(program: Program) -
     assert Path(words[1]).is_dir()
 
 
-def test_quiet_says_nothing_on_the_way(program: Program) -> None:
+def test_quiet_prints_the_folder_of_the_run_and_nothing_else(program: Program) -> None:
     done = program("train", "addition", "--quiet", *QUICK)
-    assert done.err == ""
-    assert done.out.startswith("spectral on addition")
+    (run,) = Path("runs/addition/spectral").iterdir()
+    assert (done.status, done.err, done.out) == (0, "", f"{run}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "path"), [(["convert", "--to", "torch"], "converted/torch"), (["report", "--out", "page.html"], "page.html")]
+)
+def test_quiet_prints_the_path_of_what_was_written_and_nothing_else(
+    program: Program, runs: Path, words: list[str], path: str
+) -> None:
+    done = program(words[0], str(runs / "addition" / "contractive"), *words[1:], "--quiet")
+    assert (done.status, done.err, done.out) == (0, "", f"{path}\n")
+    assert Path(path).exists()
 
 
 def test_the_same_seed_gives_the_same_run_and_another_another(program: Program) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import steadyrnn as sr
 from steadyrnn.certificates.certify import certify
-from steadyrnn.convert.feedforward import WindowNetwork, suggest_bptt, to_feedforward
+from steadyrnn.convert.bptt import suggest_bptt
+from steadyrnn.convert.feedforward import WindowNetwork, to_feedforward
 from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -282,7 +283,7 @@ def test_the_report_can_be_read_by_people_and_machines() -> None:
         (lambda: RNN(D, H, bidirectional=True, transition=sr.SpectralBall(0.5)), "bidirectional"),
         (lambda: nn.LSTM(D, H, proj_size=2), "proj_size"),
         (lambda: nn.Linear(D, H), "of type Linear"),
-        (lambda: SequenceModel(RNN(D, H), 1), "of type SequenceModel"),
+        (lambda: sr.MLP(D, H, 1, 1), "of type MLP"),
         (lambda: GRU(D, H, 2, dropout=0.5), "dropout=0.5"),
     ],
 )

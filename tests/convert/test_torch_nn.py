@@ -27,7 +27,6 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
-from steadyrnn.models.mlp import MLP
 from tests.support.errors import assert_equal_up_to_rounding
 
 T, B, D, H = 5, 3, 4, 6
@@ -341,7 +340,6 @@ BAD_LAYERS: list[tuple[nn.Module, str]] = [
     (GRUCell(D, H, reset_after=False), "reset_after=True"),
     (RNN(D, H, learn_initial_state=True), "`hx`"),
     (LSTM(D, H, learn_initial_state=True), "`hx`"),
-    (MLP(D, H, 1, 1), "MLP"),
     (nn.RNN(D, H), "steadyrnn"),
 ]
 

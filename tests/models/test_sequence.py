@@ -256,9 +256,9 @@ def test_torchs_layer_gives_what_ours_gives(theirs: type[nn.Module], ours: Layer
         assert_equal_up_to_rounding(p.grad, q.grad, T * H)
 
 
-def test_torchs_layer_refuses_lengths_by_name() -> None:
-    with pytest.raises(ArgumentError, match=r"`lengths`.*from_torch"):
-        SequenceModel(nn.RNN(D, H), O)(features(), lengths=LENGTHS)
+def test_lengths_of_no_batch_are_refused_with_torchs_layer_too() -> None:
+    with pytest.raises(ArgumentError, match="`lengths` needs a padded batch"):
+        SequenceModel(nn.RNN(2, 3), 1)(torch.zeros(4, 2), lengths=[4])
 
 
 def test_a_projected_lstm_of_torch_is_read_at_its_width() -> None:

@@ -113,15 +113,21 @@ X, Y = numbered(T, N, D), torch.arange(N) % 2
         ((X, Y), ArgumentTypeError, "Part"),
         (Part(X.long(), Y), ShapeError, "floating-point"),
         (Part(X[0, 0], Y), ShapeError, "input"),
-        (Part(X[..., :2], Y), ShapeError, "as that of `train`"),
-        (Part(X[0], Y), ShapeError, "as that of `train`"),
-        (Part(X, Y[:-1]), ShapeError, "target"),
-        (Part(X[:, :0], Y[:0]), ShapeError, "target"),
+        (Part(X[..., :2], Y), ShapeError, rf"any N, {D}\), as `train.input` has, but has"),
+        (Part(X[0], Y), ShapeError, rf"any T, any N, {D}\), as `train.input` has, but has"),
+        (Part(X, Y[:-1]), ShapeError, rf"`validation.target` must have shape \({N},\), one target for each example, as"),
+        (Part(X[:, :0], Y[:0]), ShapeError, "`validation.input` must hold at least one example"),
+        (None, ArgumentTypeError, "`validation` must be a Part"),
+        (Part(X.tolist(), Y), ArgumentTypeError, "`validation.input` must be a tensor, but is of type list"),
+        (Part(X, Y.tolist()), ArgumentTypeError, "`validation.target` must be a tensor, but is of type list"),
+        (Part(X, Y, Y.tolist()), ArgumentTypeError, "`validation.lengths` must be a tensor, but is of type list"),
+        (Part(X, Y, torch.full((N,), T + 1)), ArgumentError, rf"`validation.lengths` must lie from 0 to {T}"),
+        (Part(X, Y, torch.ones(N)), DtypeError, "`validation.lengths` must hold integers"),
         (Part(X, Y.float()), DtypeError, "int64"),
         (Part(X, Y + 1), ArgumentError, "0 to 1"),
         (Part(X, Y - 1), ArgumentError, "-1"),
         (Part(X / 0, Y), NotFiniteError, "validation.input"),
-        (Part(X, Y, torch.ones(3)), ShapeError, "lengths"),
+        (Part(X, Y, torch.ones(N + 1).long()), ShapeError, "`validation.lengths` must have shape"),
     ],
 )
 def test_a_part_that_does_not_fit_is_refused_by_name(part: Part, error: type[Exception], words: str) -> None:
@@ -132,5 +138,17 @@ def test_a_part_that_does_not_fit_is_refused_by_name(part: Part, error: type[Exc
 def test_numbers_must_be_numbers() -> None:
     with pytest.raises(NotFiniteError, match=r"train\.target"):
         TensorRegression(Part(X, X[-1] / 0), Part(X, X[-1]))
-    with pytest.raises(ShapeError, match=r"train\.target"):
+    with pytest.raises(DtypeError, match=r"train\.target"):
         TensorRegression(Part(X, X[-1].long()), Part(X, X[-1]))
+    with pytest.raises(ShapeError, match=rf"`train\.target` must have shape \({N}, C\), one target .* or \({T}, {N}, C\)"):
+        TensorRegression(Part(X, X[-1, :, 0]), Part(X, X[-1]))
+
+
+@pytest.mark.parametrize("task", [TensorClassification, TensorRegression])
+def test_missing_examples_are_named_with_the_way_out(task: type[TensorTask]) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"`validation` must be a Part.*Hold some"):
+        task(Part(X, Y if task is TensorClassification else X[-1]))
+    with pytest.raises(TypeError, match=f"{task.__name__}.* 'train'"):
+        task()
+    with pytest.raises(ArgumentTypeError, match="`train` must be a Part"):
+        task((X, Y), (X, Y))

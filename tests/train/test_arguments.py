@@ -1,11 +1,16 @@
 """Settings that no run can have."""
 
+import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 
-from steadyrnn.errors import SteadyError
+from steadyrnn.errors import ArgumentTypeError, SteadyError
+from steadyrnn.tasks.tensors import Part, TensorRegression
 from steadyrnn.train.arguments import check_settings
 from steadyrnn.train.settings import (
     ClipSettings,
@@ -15,6 +20,7 @@ from steadyrnn.train.settings import (
     StopSettings,
     TrainSettings,
 )
+from steadyrnn.train.trainer import train
 
 
 def test_the_defaults_are_fine() -> None:
@@ -66,3 +72,33 @@ def test_the_defaults_are_fine() -> None:
 def test_a_bad_setting_is_refused_by_name(changes: dict[str, object], name: str) -> None:
     with pytest.raises(SteadyError, match=f"`{name}` must"):
         check_settings(replace(TrainSettings(), **changes))  # type: ignore[arg-type]
+
+
+def typed(settings: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every setting."""
+    for field in dataclasses.fields(settings):
+        yield (*path, field.name)
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from typed(value, (*path, field.name))
+
+
+def with_value(settings: Any, path: tuple[str, ...], value: object) -> Any:
+    inner = value if len(path) == 1 else with_value(getattr(settings, path[0]), path[1:], value)
+    return dataclasses.replace(settings, **{path[0]: inner})
+
+
+@pytest.mark.parametrize("path", [*typed(TrainSettings())], ids=".".join)
+def test_a_setting_of_the_wrong_type_is_named(path: tuple[str, ...]) -> None:
+    with pytest.raises(ArgumentTypeError, match=rf"^`{'.'.join(path)}` must be .*, but is of type set\.$"):
+        check_settings(with_value(TrainSettings(), path, {3}))
+
+
+@pytest.mark.parametrize("name", ["model", "task", "settings", "run", "progress"])
+def test_an_argument_of_the_wrong_kind_is_named(name: str) -> None:
+    part = Part(torch.ones(3, 2, 1), torch.ones(2, 1))
+    fitting: dict[str, Any] = {
+        **{"model": torch.nn.Linear(1, 1), "task": TensorRegression(part, part), "settings": TrainSettings(steps=1)},
+    }
+    with pytest.raises(ArgumentTypeError, match=f"^`{name}` must be a .*, but is of type set"):
+        train(**{**fitting, name: {3}})

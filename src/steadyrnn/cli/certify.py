@@ -60,7 +60,10 @@ def parser() -> "ArgumentParser":
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    args = parser().parse_args(argv)
+    own = parser()
+    args = own.parse_args(argv)
+    if args.horizon is not None and not args.horizon > 0:
+        own.error(f"--horizon must be a number above 0, but is {args.horizon:g}.")
     output = Output(args.json)
     if Path(args.source).is_file():
         return _certify_file(args, output)

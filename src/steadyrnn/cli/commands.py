@@ -51,7 +51,8 @@ def first_page() -> str:
             *lines,
             *("", "options:", "  -h, --help     this page; `steadyrnn COMMAND --help` says more"),
             *("  --version      the version", "  --debug        with any command: show where an error came from", ""),
-            *("exit status: 0 done, 1 failed, 2 misused, 3 data missing or damaged, 130 or 143 interrupted (saved)", ""),
+            *("exit status: 0 done, 1 failed, 2 misused, 3 data missing or damaged, 130 or 143 interrupted (saved),"),
+            *("  141 output not read (| head)", ""),
             *("Examples:", *(f"  {example}" for example in EXAMPLES)),
         ]
     )

@@ -1,7 +1,6 @@
 """``steadyrnn completion``: a script with which a shell completes commands, options and names."""
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
     import shtab
 
-    sys.stdout.write(shtab.complete(whole_program(), shell=args.shell))
+    print(shtab.complete(whole_program(), shell=args.shell), end="")
     return 0
 
 

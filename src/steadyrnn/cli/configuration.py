@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.settings import TASK_SETTINGS, TaskSettings
 from steadyrnn.train.settings import TrainSettings
@@ -56,7 +56,7 @@ class Configuration:
         task = dict(stored["task"])
         name = task.pop("name", None)
         if name not in TASK_SETTINGS:
-            raise ArgumentError(f"`task.name` must be one of {', '.join(TASK_SETTINGS)}, but is {name!r}.")
+            raise ArgumentError(not_among("task.name", name, TASK_SETTINGS))
         parts = (
             settings_of(TASK_SETTINGS[name], task, "task"),
             settings_of(ModelSettings, stored["model"], "model"),

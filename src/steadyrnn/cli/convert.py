@@ -1,11 +1,12 @@
 """``steadyrnn convert``: an equivalent network in another form, checked, with a file that loads it."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ConversionError
+from steadyrnn.errors import ConversionError, RunError
 
 from .output import Output, plain
 from .parsing import add_flag, make_parser
@@ -27,36 +28,33 @@ EXAMPLES = (
     "steadyrnn convert runs --to torch",
 )
 
-_LOAD = '''"""Load the {form} form of the recurrent layer of {name}."""
+_LOAD = '''"""Load the {form} form of {name}."""
 
-from pathlib import Path
-
-import torch
-from safetensors.torch import load_file
 {imports}
 
+{classes}
 def load():
-    """Return the layer, and the tensors of embedding and readout by name."""
+    """Return the whole model: `{call}`."""
     folder = Path(__file__).parent
-    layer = {code}
-    layer.load_state_dict(load_file(folder / "layer.safetensors"))
-    {wrap}
-    return module, load_file(folder / "rest.safetensors")
+    {code}
+    return model.eval()
 '''
+FILES = ("model.safetensors", "load.py", "report.json")
+"""What a conversion writes."""
 
 
 def parser() -> "ArgumentParser":
     """Return the command's parser."""
     made = make_parser(
         "convert",
-        "Turn the recurrent layer of a trained network into an equivalent one, and check it against the original.\n"
+        "Turn a trained network into an equivalent one, embedding and readout included, and check it against the original.\n"
         "unitary: orthogonal recurrent weight, same outputs (contractive ReLU networks). feedforward: windows of the last k\n"
-        "inputs, error at most --eps. parallel: windows at once, not steps one by one, error at most --tol and rounding.\n"
-        "torch: the plain torch.nn layer. What is impossible is refused with the theorem that says so.\n"
+        "inputs, outputs within --eps. parallel: windows at once, not steps one by one, error at most --tol and rounding.\n"
+        "torch: layers of torch.nn alone. What is impossible is refused with the theorem that says so.\n"
         "RUN is the folder of a run, or one above: then the newest below it.",
         EXAMPLES,
     )
-    made.add_argument("run", type=str, help="Folder of the run.")
+    made.add_argument("run", type=str, metavar="RUN", help="Folder of the run.")
     made.add_argument("--to", type=str, choices=[*NAMES], required=True, help="The form.")
     made.add_argument("--out", type=str | None, default=None, help="Folder to write; null is converted/FORM.")
     made.add_argument(
@@ -68,6 +66,8 @@ def parser() -> "ArgumentParser":
     made.add_argument("--horizon", type=int | None, default=None, help="Longest sequence, of unitary where nothing contracts.")
     made.add_argument("--checkpoint", type=str | None, default=None, help="best or last; null is the best there is.")
     add_flag(made, "--approximate", "Whether sigmoid and tanh may become unitary up to an error.")
+    add_flag(made, "--force", "Replace a conversion that is in the folder already.")
+    add_flag(made, "--quiet", "Print nothing but the folder that was written.")
     add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
     return made
 
@@ -75,17 +75,18 @@ def parser() -> "ArgumentParser":
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     args = parser().parse_args(argv)
-    output = Output(args.json)
+    output = Output(args.json, args.quiet)
 
     from .forms import FORMS, Wish
     from .loading import known_input_bound, load_trained, sequence_model
 
-    trained = load_trained(args.run, args.checkpoint)
-    model = sequence_model(trained, ConversionError)
-    bound, _ = known_input_bound(args.input_bound, trained)
-    layer: Any = model.rnn
-    converted = FORMS[args.to](layer, Wish(bound, args.eps, args.tol, args.horizon, args.approximate))
     folder = Path(args.out) if args.out is not None else Path("converted") / args.to
+    _refuse_another(folder, args.force)
+    trained = load_trained(args.run, args.checkpoint)
+    sequence_model(trained, ConversionError)
+    bound, _ = known_input_bound(args.input_bound, trained)
+    model: Any = trained.model
+    converted = FORMS[args.to](model, Wish(bound, args.eps, args.tol, args.horizon, args.approximate))
     report = {
         "form": args.to, "run": str(trained.run.folder), "checkpoint": trained.checkpoint, "input_bound": bound,
         "report": converted.report, "self_check": converted.check,
@@ -93,9 +94,21 @@ def main(argv: Sequence[str]) -> int:
     _write(folder, args.to, trained, converted, report)
     output.text(converted.words)
     output.text(f"self-check: outputs differ by at most {converted.check:.3g} on random admissible inputs")
-    output.text(f"written: {folder} (load it with `from load import load` there)")
+    output.path(folder, f"written: {folder} (`from load import load` there; `load()` returns the model)")
     output.result({"folder": folder, **report})
     return 0
+
+
+def _refuse_another(folder: Path, force: bool) -> None:
+    """Refuse to write over what is there, unless told to."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"`--out` must name a folder, but {str(folder)!r} is a file.")
+    there = [name for name in FILES if os.path.lexists(folder / name)]
+    if there and not force:
+        raise RunError(
+            f"{str(folder)!r} holds a conversion already ({', '.join(there)}). Name another folder, --out FOLDER, or replace "
+            "it, --force."
+        )
 
 
 def _write(folder: Path, form: str, trained: "Trained", converted: "Converted", report: dict[str, Any]) -> None:
@@ -104,17 +117,19 @@ def _write(folder: Path, form: str, trained: "Trained", converted: "Converted", 
 
     from steadyrnn.runs.files import write_atomically
 
-    from .loading import sequence_model
-
-    whole = sequence_model(trained, ConversionError).state_dict()
-    rest = {name: tensor.contiguous().clone() for name, tensor in whole.items() if not name.startswith("rnn.")}
     folder.mkdir(parents=True, exist_ok=True)
-    layer = {name: tensor.detach().contiguous().clone() for name, tensor in converted.tensors.items()}
-    imports = "\nimport steadyrnn as sr\n" if "sr." in "".join([converted.code, *converted.wrap]) else ""
+    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in converted.tensors.items()}
     code = _LOAD.format(
-        form=form, name=trained.run.folder.name, code=converted.code, wrap="\n    ".join(converted.wrap), imports=imports
+        form=form, name=trained.run.folder.name, imports=_imports(converted.imports), classes=converted.classes,
+        call=converted.call, code="\n    ".join(converted.code),
     )  # fmt: skip
-    write_atomically(folder / "layer.safetensors", save(layer))
-    write_atomically(folder / "rest.safetensors", save(rest))
+    write_atomically(folder / "model.safetensors", save(tensors))
     write_atomically(folder / "load.py", code.encode())
     write_atomically(folder / "report.json", (json.dumps(plain(report), indent=2) + "\n").encode())
+
+
+def _imports(more: Sequence[str]) -> str:
+    """Return the lines that import: of the standard library, then the others."""
+    standard = [*(line for line in more if line == "import json"), "from pathlib import Path"]
+    others = ["import torch", "from safetensors.torch import load_file", *(line for line in more if line not in standard)]
+    return "\n".join([*standard, "", *others])

@@ -34,7 +34,7 @@ def parser() -> "ArgumentParser":
         "A language model writes text: --generate 20 --prompt 'the company said' --temperature 0.8",
         EXAMPLES,
     )
-    made.add_argument("run", type=str, help="Folder of the run.")
+    made.add_argument("run", type=str, metavar="RUN", help="Folder of the run.")
     made.add_argument("--split", type=str, default="test", help="test, validation, or train where the task has a finite one.")
     made.add_argument("--checkpoint", type=str | None, default=None, help="best or last; null is the best there is.")
     made.add_argument("--batch-size", type=int | None, default=None, help="Rows of a batch; null is the run's.")

@@ -1,20 +1,24 @@
 """The program: picks the command, turns errors into a line and an exit status."""
 
+import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
+from typing import TextIO
 
-from steadyrnn.errors import DataError, SteadyError
+from steadyrnn.errors import DataError, SteadyError, suggestion
 
 from .commands import COMMANDS, first_page
 
 __all__ = ["main"]
 
+OPTIONS = ("--help", "--version", "--debug")
+"""Options of the program itself."""
+
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 """What torch says where there is no memory left."""
 
-OK, FAILED, MISUSED, NO_DATA, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, MISUSED, NO_DATA, INTERRUPTED, NOT_READ = 0, 1, 2, 3, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done, 1 failed (an error of this package, one line on stderr), 2 misused, 3 data missing or damaged, 130 or 143
-        interrupted.
+        interrupted, 141 where nobody reads what it prints any more (``| head``): then silently, as other programs.
 
     Example:
         >>> main(["--version"])
@@ -35,9 +39,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         0
     """
     words = [*(sys.argv[1:] if argv is None else argv)]
-    debug = "--debug" in words
     try:
-        return _run([word for word in words if word != "--debug"])
+        status = _answer([word for word in words if word != "--debug"], "--debug" in words)
+        for stream in _streams():
+            stream.flush()
+    except BrokenPipeError:
+        return _not_read()
+    except OSError as error:  # of the flush: a full disk behind stdout
+        return _complain(str(error), FAILED)
+    return status
+
+
+def _answer(words: list[str], debug: bool) -> int:
+    """Run the program; turn an error into a line and a status."""
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if debug:
             raise
@@ -46,8 +64,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("interrupted", INTERRUPTED)
 
 
+def _streams() -> list[TextIO]:
+    """Return where the program prints; a stream that was closed before it started is None."""
+    streams: list[TextIO | None] = [sys.stdout, sys.stderr]
+    return [stream for stream in streams if stream is not None]
+
+
+def _not_read() -> int:
+    """Lead what is still to be printed nowhere, so that the interpreter does not complain when it flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in _streams():
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
+    return NOT_READ
+
+
 def _run(words: list[str]) -> int:
     """Answer for the program itself, or run a command."""
+    if words[:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+        return _command([*words[1:], "--help"])
     if not words or words[0] in ("-h", "--help", "help"):
         print(first_page(), file=sys.stdout if words else sys.stderr)
         return OK if words else MISUSED
@@ -56,10 +96,11 @@ def _run(words: list[str]) -> int:
 
         print(f"steadyrnn {__version__}")
         return OK
+    if words[0].startswith("-"):
+        there = f"There are {', '.join(OPTIONS)}; options of a command stand behind its name."
+        return _complain(f"there is no option {words[0]} before a command. {there}", MISUSED)
     if words[0] not in COMMANDS:
-        near = get_close_matches(words[0], COMMANDS, 1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(COMMANDS)}."
-        return _complain(f"there is no command {words[0]!r}. {hint}", MISUSED)
+        return _complain(f"there is no command {words[0]!r}. {suggestion(words[0], COMMANDS)}", MISUSED)
     return _command(words)
 
 

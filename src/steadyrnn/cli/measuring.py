@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.certificates.certify import AnyCertificate, certify
-from steadyrnn.errors import ArgumentError, SteadyError
+from steadyrnn.errors import ArgumentError, SteadyError, not_among
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import recurrent_part
 from steadyrnn.probes.gradient_flow import gradient_flow
@@ -40,7 +40,7 @@ def check_names(names: Sequence[str]) -> None:
     """Refuse names of measurements that there are not."""
     unknown = [name for name in names if name not in PROBES]
     if unknown:
-        raise ArgumentError(f"`probe.names` must be of {', '.join(PROBES)}, but has {unknown[0]!r}.")
+        raise ArgumentError(not_among("probe.names", unknown[0], PROBES))
 
 
 def callbacks(task: Task, names: Sequence[str], batch_size: int) -> dict[str, Callback]:

@@ -1,9 +1,11 @@
 """What a command prints: tables for people, or one JSON object for a machine."""
 
+import io
 import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 __all__ = ["Output", "plain", "short"]
@@ -14,7 +16,7 @@ class Output:
 
     Args:
         as_json: Whether a machine reads stdout.
-        quiet: Whether people want no more than the result.
+        quiet: Whether people want nothing but the path of what was written.
     """
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
@@ -26,13 +28,18 @@ class Output:
             print(text, file=sys.stderr if self.as_json else sys.stdout)
 
     def text(self, text: str) -> None:
-        """Print a result for people."""
-        if not self.as_json:
+        """Print a result for people, unless they want quiet."""
+        if not self.as_json and not self.quiet:
             print(text)
+
+    def path(self, path: str | Path, text: str | None = None) -> None:
+        """Print where the result was written: in words, or the path alone where people want quiet."""
+        if not self.as_json:
+            print(path if self.quiet or text is None else text)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table for people; numbers stand to the right."""
-        if self.as_json:
+        if self.as_json or self.quiet:
             return
         from rich import box
         from rich.console import Console
@@ -45,7 +52,9 @@ class Output:
             table.add_column(column, justify="right" if numbers else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        console = Console(file=sys.stdout or io.StringIO(), width=None if terminal else 110)
+        console.on_broken_pipe = _raise  # type: ignore[method-assign]  # rich would end the program with status 1
         console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(table)
 
@@ -53,6 +62,11 @@ class Output:
         """Print the JSON object, where a machine reads."""
         if self.as_json:
             print(json.dumps(plain(value), allow_nan=False))
+
+
+def _raise() -> None:
+    """Raise the error that is being handled."""
+    raise
 
 
 def plain(value: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from argparse import SUPPRESS
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+from steadyrnn.errors import suggestion
 
 from .commands import COMMANDS
 
@@ -24,20 +25,11 @@ def make_parser(name: str, description: str, examples: Sequence[str], usage: str
         examples: Command lines that run as they stand, one after another in an empty folder.
         usage: What stands behind the command's name; None takes the table's.
     """
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter
-
-    class Formatter(DefaultHelpFormatter):
-        """Leaves the lines of description and examples as they are."""
-
-        def _fill_text(self, text: str, width: int, indent: str) -> str:
-            return "".join(f"{indent}{line}\n" for line in text.splitlines()).rstrip("\n")
-
-        def _split_lines(self, text: str, width: int) -> list[str]:
-            return super()._split_lines(text.replace("``", ""), width)
+    from .parser import Formatter, Parser
 
     shown = f"steadyrnn {name} {COMMANDS[name].usage if usage is None else usage}"
     epilog = "\n".join(["Examples:", *(f"  {example}" for example in examples)])
-    return ArgumentParser(
+    return Parser(
         prog=f"steadyrnn {name}", usage=shown, description=description, epilog=epilog, formatter_class=Formatter,
         print_config=None, allow_abbrev=False,
     )  # fmt: skip
@@ -47,9 +39,7 @@ def check_names(parser: "ArgumentParser", what: str, names: Sequence[str], known
     """Complain about the first of some names that is not known, and leave."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        near = get_close_matches(unknown, known, 1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(known)}."
-        parser.error(f"there is no {what} {unknown!r}. {hint}")
+        parser.error(f"there is no {what} {unknown!r}. {suggestion(unknown, known)}")
 
 
 def check_count(parser: "ArgumentParser", option: str, value: int | None) -> None:

@@ -33,6 +33,7 @@ def parser() -> "ArgumentParser":
     made.add_argument("--out", type=str, default="report.html", help="The file to write.")
     made.add_argument("--title", type=str | None, default=None, help="Heading of the page.")
     add_flag(made, "--open", "Show the page in the browser.")
+    add_flag(made, "--quiet", "Print nothing but the file that was written.")
     add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
     return made
 
@@ -43,14 +44,14 @@ def main(argv: Sequence[str]) -> int:
     args = own.parse_args(argv)
     if Path(args.out).is_dir():
         own.error(f"--out must name a file, but {args.out!r} is a folder")
-    output = Output(args.json)
+    output = Output(args.json, args.quiet)
 
     from steadyrnn.report.page import write_report
     from steadyrnn.runs.layout import find_runs
 
     folders = find_runs([Path(run) for run in args.runs])
     path = write_report(folders, Path(args.out), ["steadyrnn", "report", *argv], args.title)
-    output.text(f"{path}: {len(folders)} run{'' if len(folders) == 1 else 's'}")
+    output.path(path, f"{path}: {len(folders)} run{'' if len(folders) == 1 else 's'}")
     output.result({"report": path.resolve(), "runs": folders})
     if args.open:
         import webbrowser

@@ -181,7 +181,7 @@ def _tell(
         contraction = rate_in_words(float(certificate["contraction"]))  # "inf" where no constant is known
         rows.append(["contraction", contraction, f"{proven}; gradients: {certificate['regime']}"])
     output.table(f"{request.configuration.model.name} on {request.configuration.task_name}", ("", "", ""), rows)
-    output.text(f"run: {folder}\nnext: steadyrnn report {shlex.quote(str(folder))} --out report.html")
+    output.path(folder, f"run: {folder}\nnext: steadyrnn report {shlex.quote(str(folder))} --out report.html")
     shown = {name: facts[name] for name in ("model", "parameters", "metric", "baselines")}
     configuration = request.configuration.to_dict()
     output.result({"run": folder, "configuration": configuration, **shown, "result": asdict(result), "certificate": record})

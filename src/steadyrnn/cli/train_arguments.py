@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ArgumentError, RunError
+from steadyrnn.errors import ArgumentError, RunError, suggestion
 from steadyrnn.models.catalogue import CATALOGUE
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.settings import TASK_SETTINGS, TaskSettings
 from steadyrnn.train.settings import TrainSettings
 
+from .complaints import unknown_option
 from .configuration import Configuration
 from .parsing import HIDDEN, add_flag, make_parser
 from .recipes import recipe
@@ -56,12 +56,11 @@ def read(argv: Sequence[str]) -> Request:
     model = value_of(words, "--model.name") or nested(stored, "model.name")
     asks_help = "-h" in words or "--help" in words
     if task is None and not asks_help:
+        _refuse_unknown(argv)
         _misused(f"which task? There are {', '.join(TASK_SETTINGS)}.")
     for name, known, what in ((task, TASK_SETTINGS, "task"), (model, CATALOGUE, "model")):
         if name is not None and (not isinstance(name, str) or name not in known):
-            near = get_close_matches(str(name), known, 1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(known)}."
-            _misused(f"there is no {what} {name!r}. {hint}")
+            _misused(f"there is no {what} {name!r}. {suggestion(name, known)}")
     if resume is not None and task != nested(stored, "task.name"):
         raise RunError(f"The task of the run to resume is {nested(stored, 'task.name')!r}, but {task!r} is asked for.")
     parser = train_parser(task, model, for_help=asks_help)
@@ -73,6 +72,14 @@ def read(argv: Sequence[str]) -> Request:
     if named is not None:
         words.append(f"--task.name={named}")
     return _request(parser.parse_args(words).as_dict())
+
+
+def _refuse_unknown(words: Sequence[str]) -> None:
+    """Complain about an option that no task has: it may have hidden the task."""
+    parser = train_parser(None)
+    strange = unknown_option(parser, [word for word in write_out(words) if not word.startswith("--task.")])
+    if strange is not None:
+        parser.error(strange)
 
 
 def _whole(text: object) -> int | None:
@@ -93,7 +100,7 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
     parser.add_argument("--out", type=str, default="runs", help="Folder of all runs.")
     parser.add_argument("--resume", type=str, default=None, help="Go on with a run that was cut off; needs no TASK.")
     add_flag(parser, "--json", "Print one JSON object and nothing else on stdout.")
-    add_flag(parser, "--quiet", "No progress, no notes.")
+    add_flag(parser, "--quiet", "Print nothing but the folder of the run.")
     add_flag(parser, "--tensorboard", "Write event files for TensorBoard too.")
     short = parser.add_argument_group("short forms")
     for words, meaning in (

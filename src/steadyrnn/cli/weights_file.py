@@ -1,6 +1,7 @@
 """A recurrent layer from plain weights in a safetensors file."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
@@ -34,8 +35,27 @@ def layer_of_file(path: Path, nonlinearity: str | None = None) -> nn.Module:
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
+        if path.suffix != ".safetensors" and _is_pickle(path):
+            raise CheckpointError(_way_out(path)) from error
         raise CheckpointError(f"`{path}` is no safetensors file that can be read: {error}.") from error
     return layer_of_weights(tensors, nonlinearity, str(path))
+
+
+def _is_pickle(path: Path) -> bool:
+    """Say whether a file begins as those of ``torch.save`` do: a zip archive, or a pickle by itself."""
+    with path.open("rb") as file:
+        return file.read(4)[:2] in (b"PK", *(b"\x80" + bytes([version]) for version in range(2, 6)))
+
+
+def _way_out(path: Path) -> str:
+    """Return what to do with a file of ``torch.save``."""
+    new = str(path.with_suffix(".safetensors"))
+    code = f"import torch, steadyrnn as sr; sr.save_weights(torch.load({str(path)!r}, weights_only=True), {new!r})"
+    return (
+        f"`{path}` is a file of torch.save, a pickle, which can hold code and is not read here. Turn it into safetensors, with "
+        f"tensors alone and nothing executed: python -c {shlex.quote(code)} (or, where the model is at hand, "
+        f"`steadyrnn.save_weights(model, {new!r})`); then certify {new!r}."
+    )
 
 
 def layer_of_weights(tensors: Mapping[str, Tensor], nonlinearity: str | None, source: str) -> nn.Module:

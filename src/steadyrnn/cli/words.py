@@ -79,8 +79,8 @@ def config_first(words: Sequence[str]) -> list[str]:
     """
     files: list[str] = []
     rest: list[str] = []
-    for place, name, _, count in _options(words):
-        (files if name == "--config" else rest).extend(words[place : place + count])
+    for place, name, value, count in _options(words):
+        (files if name == "--config" and value is not None else rest).extend(words[place : place + count])
     return [*files, *rest]
 
 

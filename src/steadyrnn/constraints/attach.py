@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from steadyrnn.checks import check_matrix
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, not_among
 
 from .base import Constraint, Kind
 from .precision import DTYPES, widened
@@ -43,7 +43,7 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
         True
     """
     if init not in _STARTS:
-        raise ArgumentError(f"`init` must be one of {', '.join(_STARTS)}, but is {init!r}.")
+        raise ArgumentError(not_among("init", init, _STARTS))
     weight = _parameter(module, name)
     own = as_constraint("constraint", constraint)
     fresh = own.draw(weight.shape[0], weight.shape[1], weight.device, weight.dtype)

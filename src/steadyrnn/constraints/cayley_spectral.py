@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_interval
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.projections import clip_singular_values
 
 from .base import Constraint, Kind
@@ -79,7 +79,7 @@ class CayleySpectral(Constraint):
     ) -> None:
         super().__init__(project=project)
         if gradient not in _KINDS:
-            raise ArgumentError(f"`gradient` must be one of {', '.join(_KINDS)}, but is {gradient!r}.")
+            raise ArgumentError(not_among("gradient", gradient, _KINDS))
         self.center = check_interval("center", center, 0.0, 1e6)
         self.radius = check_interval("radius", radius, 0.0, self.center)
         self.gradient = gradient

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
 
@@ -86,7 +86,7 @@ class ExpOrthogonal(Constraint):
     def __init__(self, gradient: str = "exact", *, project: bool = False) -> None:
         super().__init__(project=project)
         if gradient not in _RULES:
-            raise ArgumentError(f"`gradient` must be one of {', '.join(_RULES)}, but is {gradient!r}.")
+            raise ArgumentError(not_among("gradient", gradient, _RULES))
         self.gradient = gradient
         self.kind, turn, moving = _RULES[gradient]
         self.factor = Factor(turn, moving=moving)

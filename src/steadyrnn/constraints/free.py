@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 from .base import Constraint
 from .precision import working_dtype
@@ -34,7 +34,7 @@ class Free(Constraint):
     def __init__(self, init: str = "torch", *, project: bool = False) -> None:
         super().__init__(project=project)
         if init not in _INITS:
-            raise ArgumentError(f"`init` must be one of {', '.join(_INITS)}, but is {init!r}.")
+            raise ArgumentError(not_among("init", init, _INITS))
         self.init = init
 
     def extra_repr(self) -> str:

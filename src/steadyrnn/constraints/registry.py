@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 
 from .ball import SpectralBall
 from .base import Constraint
@@ -59,5 +59,5 @@ def as_constraint(name: str, constraint: str | Constraint) -> Constraint:
             f"`{name}` must be a constraint or the name of one, but is of type {type(constraint).__name__}."
         )
     if constraint not in CONSTRAINTS:
-        raise ArgumentError(f"`{name}` must be one of {', '.join(CONSTRAINTS)}, but is {constraint!r}.")
+        raise ArgumentError(not_among(name, constraint, CONSTRAINTS))
     return CONSTRAINTS[constraint]()

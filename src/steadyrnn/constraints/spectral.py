@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from steadyrnn.checks import check_interval
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.linalg.householder import householder_apply, householder_factors, householder_product
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
 from steadyrnn.linalg.packing import pack, unpack
@@ -69,7 +69,7 @@ class Spectral(Constraint):
     ) -> None:
         super().__init__(project=project)
         if not isinstance(sigma, str) or sigma not in _KINDS:
-            raise ArgumentError(f"`sigma` must be one of {', '.join(_KINDS)}, but is {sigma!r}.")
+            raise ArgumentError(not_among("sigma", sigma, _KINDS))
         self.reflectors = _counts(reflectors)
         self.center = check_interval("center", center, 0.0, 1e6)
         self.radius = check_interval("radius", radius, 0.0, self.center)

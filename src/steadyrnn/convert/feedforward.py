@@ -1,29 +1,32 @@
 """From a stable recurrent layer to a feed-forward one that looks at a window, with a proven error."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, below
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import check_finite, check_number, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.packed import close_sequence, open_sequence
+from steadyrnn.models.sequence import SequenceModel
 
+from .bptt import SMALLEST_GAIN, check_positive
 from .unitary_rnn import input_slack
+from .window_model import WindowModel, embedding_bound, readout_gain, refuse_dropout
 
-__all__ = ["WindowNetwork", "WindowReport", "suggest_bptt", "to_feedforward"]
+__all__ = ["WindowNetwork", "WindowReport", "to_feedforward"]
 
 Layer = RecurrentLayer | nn.RNN | nn.GRU | nn.LSTM
 _NUMBERS = 2**24
 """How many numbers a block of windows may hold, about, where the caller names no size."""
-_LONGEST = 2**40
-"""The longest window looked for."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class WindowReport:
         norm: The norm it holds in.
         state_bound: Proven bound on the 2-norm of every output.
         theorem: Where the proofs are.
+        readout_gain: Of a model, the bound on the spectral norm of its readout that is part of ``bound``.
     """
 
     window: int
@@ -49,6 +53,7 @@ class WindowReport:
     norm: str
     state_bound: float
     theorem: str
+    readout_gain: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
@@ -56,10 +61,12 @@ class WindowReport:
 
     def __str__(self) -> str:
         """Return the report in words."""
+        readout = "" if self.readout_gain == 1 else f" Through a readout of norm {self.readout_gain:.6g}."
         return (
             f"feed-forward on windows of {self.window} inputs: every output within {self.bound:.6g} of the recurrent one "
             f"(asked: {self.eps:g}; outputs up to {self.state_bound:.6g}), for inputs of norm up to {self.input_bound:g}.\n"
-            f"Contraction {self.contraction:.6g} in the {self.norm}. {self.theorem}. Exact arithmetic; rounding comes on top."
+            f"Contraction {self.contraction:.6g} in the {self.norm}. {self.theorem}.{readout} Exact arithmetic; rounding comes "
+            "on top."
         )
 
 
@@ -111,33 +118,46 @@ class WindowNetwork(nn.Module):
         """Proven bound on the 2-norm of every output's error, in exact arithmetic; at most ``eps``."""
         return self.report.bound
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(
+        self, input: Tensor | PackedSequence, *, lengths: Tensor | Sequence[int] | None = None
+    ) -> Tensor | PackedSequence:
         """Return every output, from the ``window`` inputs up to its own.
 
         The first ``window`` outputs come from the layer's own initial state, so they are exact.
 
         Args:
-            input: (T, B, D), (B, T, D) if the layer has ``batch_first``, or (T, D).
+            input: (T, B, D), (B, T, D) if the layer has ``batch_first``, (T, D), or a packed sequence.
+            lengths: Length of each row, shape (B,), each from 0 to T; what lies behind it is not looked at.
 
         Returns:
-            The outputs of the top layer, in the input's form with H in place of D.
+            The outputs of the top layer, in the input's form with H in place of D; zero at padding.
         """
+        opened, batched = open_sequence(input, lengths, self.rnn.batch_first)
+        self.check(opened.data)
+        output = self._outputs(opened.data)
+        if opened.batch_sizes is not None:
+            rows = torch.arange(output.shape[1], device=output.device)
+            running = opened.batch_sizes.to(output.device).unsqueeze(1) > rows  # (T, B)
+            output = torch.where(running.unsqueeze(-1), output, 0)
+        return close_sequence(output, opened, input, batched, self.rnn.batch_first)
+
+    def check(self, data: Tensor) -> None:
+        """Refuse inputs (..., D) that the proof does not cover, and weights that it is no longer about."""
         _refuse_dropout(self.rnn, ArgumentError)
-        data, batched = _as_batch(input, self.rnn)
         if data.shape[-1] != self.rnn.input_size:
             raise ShapeError(f"`input` must have {self.rnn.input_size} features, but has {data.shape[-1]}.")
         _check_norms(data, self.input_bound, _covered(self.rnn, self.input_bound))
+        _ = self.report  # the proof must be of the weights that are used
+
+    def _outputs(self, data: Tensor) -> Tensor:
+        """Return the outputs (T, B, H) of inputs (T, B, D)."""
         if data.shape[0] == 0:
-            return input.new_zeros(*input.shape[:-1], self.rnn.hidden_size)
-        _ = self.report  # the proof must be of the weights used below
+            return data.new_zeros(*data.shape[:-1], self.rnn.hidden_size)
         outputs = [self._exact(data[: self.window])]
         rows = self.block or _windows_at_once(self.rnn, self.window, data.shape[1])
         for start in range(1, data.shape[0] - self.window + 1, rows):
             outputs.append(self._windows(data[start : start + rows + self.window - 1]))
-        output = torch.cat(outputs)
-        if not batched:
-            return output.squeeze(1)
-        return output.transpose(0, 1) if self.rnn.batch_first else output
+        return torch.cat(outputs)
 
     def _exact(self, data: Tensor) -> Tensor:
         """Return the outputs of the first steps, (T, B, H), from the layer's own initial state."""
@@ -149,18 +169,31 @@ class WindowNetwork(nn.Module):
         steps, rows, width = data.shape
         count = steps - self.window + 1
         batch = data.unfold(0, self.window, 1).movedim(-1, 0).reshape(self.window, count * rows, width)
-        zero = batch.new_zeros(self.rnn.num_layers, count * rows, self.rnn.hidden_size)
-        first = (zero, zero) if self.rnn.mode == "LSTM" else zero
-        _, last = self.rnn(batch.transpose(0, 1) if self.rnn.batch_first else batch, first)
+        _, last = self.rnn(batch.transpose(0, 1) if self.rnn.batch_first else batch, self.zero_state(count * rows))
         h: Tensor = last[0] if isinstance(last, tuple) else last
         return h[-1].view(count, rows, self.rnn.hidden_size)
+
+    def zero_state(self, rows: int) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the state that a window starts from."""
+        zero = self.rnn.all_weights[0][0].new_zeros(self.rnn.num_layers, rows, self.rnn.hidden_size)
+        return (zero, zero) if self.rnn.mode == "LSTM" else zero
 
     def extra_repr(self) -> str:
         """Show the window and what was asked for."""
         return f"window={self.window}, eps={self.eps:g}, input_bound={self.input_bound:g}"
 
 
-def to_feedforward(rnn: nn.Module, eps: float, input_bound: float, *, block: int | None = None) -> WindowNetwork:
+@overload
+def to_feedforward(  # type: ignore[overload-overlap]
+    rnn: SequenceModel, eps: float, input_bound: float | None = None, *, block: int | None = None
+) -> WindowModel: ...
+@overload
+def to_feedforward(rnn: nn.Module, eps: float, input_bound: float, *, block: int | None = None) -> WindowNetwork: ...
+
+
+def to_feedforward(
+    rnn: nn.Module, eps: float, input_bound: float | None = None, *, block: int | None = None
+) -> WindowNetwork | WindowModel:
     r"""Return a feed-forward network with the outputs of a stable recurrent one, up to a proven error.
 
     .. math:: \lVert h_t - h_t^k \rVert_2 \le \text{bound} \le \epsilon, \qquad
@@ -178,13 +211,16 @@ def to_feedforward(rnn: nn.Module, eps: float, input_bound: float, *, block: int
     The bound holds in exact arithmetic. Rounding, of either run, comes on top (MATH 6.5).
 
     Args:
-        rnn: An RNN, GRU or LSTM of this package or of ``torch.nn``, in one direction, of any number of layers.
-        eps: The error allowed, in the 2-norm of every output.
-        input_bound: Bound on the 2-norm of every :math:`x_t`; checked on every call.
+        rnn: An RNN, GRU or LSTM of this package or of ``torch.nn``, in one direction, of any number of layers; or a
+            ``SequenceModel`` of one.
+        eps: The error allowed, in the 2-norm of every output; of a model, of every vector of logits, which differ by at
+            most the spectral norm of the readout's weight times as much as the states do.
+        input_bound: Bound on the 2-norm of every :math:`x_t`; checked on every call. None only of a model with an
+            embedding: then its longest vector.
         block: How many windows run at once, with all rows of the batch; None chooses for about 2^24 numbers.
 
     Returns:
-        A module with ``forward(input) -> output``, ``window``, ``bound`` and ``report``.
+        A module with ``forward(input, lengths=None) -> output``, ``window``, ``bound`` and ``report``.
 
     Raises:
         ConversionError: The layer is not proven to be stable, has two directions, or is no recurrent layer.
@@ -201,12 +237,24 @@ def to_feedforward(rnn: nn.Module, eps: float, input_bound: float, *, block: int
         Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent (Proposition 1).
         https://arxiv.org/abs/1805.10369
     """
+    check_positive("eps", eps)
+    if isinstance(rnn, SequenceModel):
+        refuse_dropout(rnn, ConversionError)
+        share = below(eps / max(readout_gain(rnn), SMALLEST_GAIN), 64)
+        bound = embedding_bound(rnn) if input_bound is None else input_bound
+        return WindowModel(rnn, _windows_of(rnn.rnn, share, bound, block), eps)
+    return _windows_of(rnn, eps, input_bound, block)
+
+
+def _windows_of(rnn: nn.Module, eps: float, input_bound: float | None, block: int | None) -> WindowNetwork:
+    """Return a layer on windows."""
     if not isinstance(rnn, Layer):
         raise ConversionError(
-            "`rnn` must be an RNN, GRU or LSTM, of this package or of torch.nn, but is of type "
+            "`rnn` must be an RNN, GRU or LSTM, of this package or of torch.nn, or a SequenceModel of one, but is of type "
             f"{type(rnn).__name__}. Convert the recurrent layer of a larger model."
         )
-    _check_positive("eps", eps)
+    if input_bound is None:
+        raise ArgumentTypeError("`input_bound` must be a number, a bound on the 2-norm of every input, but is None.")
     check_number("input_bound", input_bound, finite=True)
     _refuse_dropout(rnn, ConversionError)
     certificate = _certified(rnn, input_bound)
@@ -220,81 +268,6 @@ def to_feedforward(rnn: nn.Module, eps: float, input_bound: float, *, block: int
     bound = certificate.truncation_error(window)
     net._proven = certificate.digest, _report(certificate, window, bound, eps, input_bound)
     return net
-
-
-def suggest_bptt(
-    model: nn.Module,
-    eps: float,
-    input_bound: float | None = None,
-    *,
-    of: str = "state",
-    loss_gain: float = 1.0,
-    loss_smoothness: float = 0.0,
-) -> int:
-    r"""Return how many steps back training needs to look, from a model's certificate.
-
-    ``of="state"``: the shortest k for which states, or the outputs of a model with a readout, from the last k inputs are
-    proven to be within ``eps`` of those from all inputs (MATH 4.1):
-
-    .. math:: L_f \lVert h_t - h_t^k \rVert_2 \le \epsilon, \qquad L_f \text{ the readout's spectral norm, 1 without one}
-
-    ``of="gradient"``: the shortest k found for which the gradient of a loss :math:`p(h_T)` by the recurrent and input
-    weights, through the last k steps from a zero state, is proven to be within ``eps`` of the full one in Frobenius norm
-    (MATH 4.3). This needs one layer of an RNN with a smooth activation that contracts in the 2-norm.
-
-    Promised is only this, for the weights as they are now and inputs within the bound. Not promised: that training with
-    windows of this length reaches the same weights (MATH 4.5 bounds this, growing with every step), nor anything once
-    the weights have left the contraction. Ask again during training, or keep the weights in a set where the answer
-    stays the same (``SpectralBall``).
-
-    Args:
-        model: A recurrent layer of this package or of ``torch.nn``, a ``SequenceModel``, or a module with one such layer.
-        eps: The error allowed.
-        input_bound: Bound on the 2-norm of every input of the recurrent layer; of a model with an embedding None takes
-            the longest row of that.
-        of: ``"state"`` or ``"gradient"``.
-        loss_gain: For ``"gradient"``, bound on the norm of the loss's gradient by the last state (readout included).
-        loss_smoothness: For ``"gradient"``, Lipschitz constant of that gradient.
-
-    Returns:
-        The length k, at least 1; of a bidirectional layer, to both sides.
-
-    Raises:
-        CertificateError: The model is not proven to forget, or no theorem bounds its gradient.
-
-    Example:
-        >>> rnn = sr.RNN(1, 1, nonlinearity="identity", bias=False)
-        >>> rnn.weight_hh_l0.data.fill_(0.75), rnn.weight_ih_l0.data.fill_(10.0)
-        (tensor([[0.7500]]), tensor([[10.]]))
-        >>> suggest_bptt(rnn, eps=1e-3, input_bound=1.0)
-        37
-
-    References:
-        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent (Proposition 1, Lemma 2).
-        https://arxiv.org/abs/1805.10369
-    """
-    if of not in ("state", "gradient"):
-        raise ArgumentError(f"`of` must be 'state' or 'gradient', but is {of!r}.")
-    _check_positive("eps", eps)
-    certificate = certify(model, input_bound)
-    if of == "state":
-        return max(certificate.horizon(eps / above(max(certificate.readout_gain, 2.0**-100))), 1)
-    gain, smoothness = check_number("loss_gain", loss_gain), check_number("loss_smoothness", loss_smoothness)
-    return _shortest(lambda k: certificate.gradient_truncation_error(k, gain, smoothness), eps)
-
-
-def _shortest(error: Callable[[int], float], eps: float) -> int:
-    """Return a length whose error is proven to be small enough, while that of one step less is not (or there is none)."""
-    high = 1
-    while not error(high) <= eps:
-        high *= 2
-        if high > _LONGEST:
-            raise CertificateError(f"No window of up to {_LONGEST} steps has an error of at most {eps:g}.")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if error(middle) <= eps else (middle, high)
-    return high
 
 
 def _certified(rnn: Layer, input_bound: float) -> Certificate:
@@ -327,23 +300,6 @@ def _refuse_dropout(rnn: Layer, error: type[ArgumentError] | type[ConversionErro
     """Refuse random outputs: nothing is equal to them."""
     if rnn.training and rnn.dropout and rnn.num_layers > 1:
         raise error(f"`rnn` is in training mode with dropout={rnn.dropout}: its outputs are random. Call `.eval()` first.")
-
-
-def _check_positive(name: str, value: float) -> None:
-    """Refuse what is no finite number above 0."""
-    if not check_number(name, value, finite=True) > 0:
-        raise ArgumentError(f"`{name}` must be greater than zero, but is {value}.")
-
-
-def _as_batch(input: Tensor, rnn: Layer) -> tuple[Tensor, bool]:
-    """Return the input as (T, B, D), and whether it had a batch dimension."""
-    if not isinstance(input, Tensor):
-        raise ArgumentTypeError(f"`input` must be a tensor, but is of type {type(input).__name__}.")
-    if input.dim() not in (2, 3):
-        raise ShapeError(f"`input` must have 2 dimensions (unbatched) or 3, but has shape {tuple(input.shape)}.")
-    if input.dim() == 2:
-        return input.unsqueeze(1), False
-    return input.transpose(0, 1) if rnn.batch_first else input, True
 
 
 def _covered(rnn: Layer, input_bound: float) -> float:

@@ -23,6 +23,7 @@ from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.packed import Opened, close_sequence, open_sequence
 
+from .model import for_models
 from .parallel_gradients import gradient_refusal
 from .parallel_report import LayerRun, ParallelReport
 from .parallel_run import Asked, Done, decay_of, run_layer
@@ -36,6 +37,7 @@ _ROOM = 1 + 2.0**-10
 """By how much more than proven the entries between gated layers may be, so that rounding stays inside the box."""
 
 
+@for_models
 def to_parallel(
     rnn: nn.Module,
     tol: float,
@@ -62,7 +64,7 @@ def to_parallel(
     the graph. Bidirectional layers are refused, single ones too: run a layer each way.
 
     Args:
-        rnn: An RNN, GRU or LSTM, of ours or of torch.
+        rnn: An RNN, GRU or LSTM, of ours or of torch; or a ``SequenceModel``, whose layer is converted.
         tol: Bound on the truncation.
         chunk: C; chosen by cost if None.
         input_bound: Bound on the 2-norm of every x_t, checked on every call; needed for GRU and LSTM, whose contraction
@@ -71,7 +73,7 @@ def to_parallel(
             the gradient's error is at most ``gradient_tol`` times the sum of the norms of the cotangents.
 
     Returns:
-        A module with the layer's own call, and ``report``.
+        A module with the layer's own call, and ``report``; of a ``SequenceModel`` one with the same embedding and readout.
 
     Raises:
         ConversionError: No contraction is proven, or the module is none of the above.

@@ -1,16 +1,18 @@
-"""From a layer of torch to one of ours with the same function, and back."""
+"""From a layer of torch to one of ours with the same function, and back; of a larger module every layer in it."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from steadyrnn.activations import ReLU, Tanh
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.constraints.base import membership_tolerance
+from steadyrnn.constraints.base import Constraint, membership_tolerance
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.constraints.stable_lstm import StableLSTM
@@ -23,6 +25,11 @@ from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.layers.transition import TransitionLike
 from steadyrnn.layers.weights import RecurrentWeights
+from steadyrnn.models.base import FeedForward
+from steadyrnn.models.hidden import HiddenLayer
+from steadyrnn.models.resnet import ResidualBlock
+from steadyrnn.models.sequence import SequenceModel
+from steadyrnn.models.truncated import Truncated
 
 __all__ = ["PAIRS", "from_torch", "to_torch"]
 
@@ -36,6 +43,10 @@ PAIRS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: Linear,
 }
 """Torch's layers and ours."""
+
+_THEIRS = {ours: torchs for torchs, ours in PAIRS.items()}
+_CONTAINERS = (SequenceModel, FeedForward, HiddenLayer, ResidualBlock, Truncated)
+"""Modules of this package that run torch's layers as well as ours."""
 
 _LAYER_OPTIONS = ("num_layers", "batch_first", "dropout", "bidirectional")
 
@@ -90,34 +101,88 @@ def from_torch(
 def to_torch(layer: nn.Module) -> nn.Module:
     """Return the plain layer of torch with the same function, its weights computed once and stored.
 
+    Of a larger module, a ``SequenceModel``, ``MLP``, ``ResNet`` or one of your own, return a copy in which every layer of
+    ours is one of torch: embedding, readout and all that was torch's already are copied as they are, and parameters that
+    were one stay one. Where a layer cannot be expressed, nothing is converted.
+
     Device, dtype, training mode and ``requires_grad`` are kept, and no random number is used up. Of ``bias="single"``
     the second vector is zero and does not require a gradient. The constraint, ``engine`` and ``recompute`` have no
-    counterpart; they do not change the function.
+    counterpart; they do not change the function. Torch's recurrent layers take no ``lengths``: a ``SequenceModel`` packs
+    the batch for them, a module of your own has to.
 
     Args:
-        layer: An RNN, GRU, LSTM, one of their cells, or a Linear of ours.
+        layer: An RNN, GRU, LSTM, one of their cells, or a Linear of ours, or a module that holds some.
 
     Raises:
         ConversionError: Torch has no such layer: another activation than tanh and relu, ``reset_after=False``, a
-            learned initial state, or another class.
+            learned initial state, or another class; or a module runs layers of ours alone.
 
     Example:
         >>> ours = sr.RNN(3, 4, transition="spectral")
         >>> plain = sr.to_torch(ours)
         >>> type(plain), torch.equal(plain.weight_hh_l0, ours.weight_hh_l0)
         (<class 'torch.nn.modules.rnn.RNN'>, True)
+        >>> model = sr.SequenceModel(ours, 2)
+        >>> whole = sr.to_torch(model)
+        >>> type(whole.rnn), type(whole.readout), torch.allclose(whole(torch.ones(5, 1, 3))[0], model(torch.ones(5, 1, 3))[0])
+        (<class 'torch.nn.modules.rnn.RNN'>, <class 'torch.nn.modules.linear.Linear'>, True)
     """
-    theirs = {ours: torchs for torchs, ours in PAIRS.items()}
-    if type(layer) not in theirs:
+    found = _ours(layer)
+    for path, one in found.items():
+        _refuse_inexpressible(one, path)
+    memo: dict[int, Any] = {}  # what deepcopy puts in place of a layer, and of a parameter that it shares with others
+    for one in found.values():
+        if id(one) not in memo:
+            memo[id(one)] = _plain_layer(one, memo)
+    plain: nn.Module = copy.deepcopy(layer, memo)
+    return plain
+
+
+def _constrained(module: nn.Module) -> list[str]:
+    """Return the weights of a module that ``sr.constrain`` keeps in a set."""
+    if not parametrize.is_parametrized(module):
+        return []
+    chains: Any = module.parametrizations
+    return [name for name, chain in chains.items() if any(isinstance(one, Constraint) for one in chain)]
+
+
+def _ours(module: nn.Module, path: str = "") -> dict[str, nn.Module]:
+    """Return the layers of ours in a module by their names; refuse what needs them to be ours."""
+    if type(module) in _THEIRS:
+        return {path or "layer": module}
+    for name in _constrained(module):
         raise ConversionError(
-            f"`layer` must be one of {_names(theirs)} of steadyrnn, but is {type(layer).__qualname__}. "
-            "Convert each layer of a larger module by itself."
+            f"`{path or 'layer'}` has a {name!r} that `constrain` keeps in a set. Store it as it is first, in a copy if you "
+            f"want to go on training: `torch.nn.utils.parametrize.remove_parametrizations(module, {name!r})`."
         )
-    _refuse_inexpressible(layer)
+    own = type(module).__module__.startswith("steadyrnn.") or isinstance(module, tuple(_THEIRS))
+    if own and not isinstance(module, _CONTAINERS):
+        raise ConversionError(
+            f"`{path or 'layer'}` must be one of {_names(_THEIRS)} of steadyrnn, or a module made of them and torch's, but is "
+            f"{type(module).__qualname__}, which has no counterpart in torch.nn."
+        )
+    inner = [_ours(child, f"{path}.{name}" if path else name) for name, child in module.named_children()]
+    found = {name: one for part in inner for name, one in part.items()}
+    if not path and not found:
+        raise ConversionError(
+            f"`layer` must be one of {_names(_THEIRS)} of steadyrnn, or a module that holds some, but is "
+            f"{type(module).__qualname__}, which holds none."
+        )
+    return found
+
+
+def _plain_layer(layer: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """Return torch's layer with the function of ours; ``memo`` learns which parameter stands for which."""
     with _random_state_kept(layer):
-        plain: nn.Module = theirs[type(layer)](*_sizes(layer), **_plain_options(layer))
-    for name, parameter in plain.named_parameters(recurse=False):
+        plain: nn.Module = _THEIRS[type(layer)](*_sizes(layer), **_plain_options(layer))
+    for name, parameter in [*plain.named_parameters(recurse=False)]:
+        before = layer._parameters.get(name)
+        if before is not None and id(before) in memo:
+            setattr(plain, name, memo[id(before)])
+            continue
         _fill(parameter, layer, name)
+        if before is not None:
+            memo[id(before)] = parameter
     return plain.train(layer.training)
 
 
@@ -215,24 +280,25 @@ def _settle(ours: RecurrentWeights, project: bool) -> None:
             )
 
 
-def _refuse_inexpressible(layer: Any) -> None:
+def _refuse_inexpressible(layer: Any, path: str) -> None:
     """Refuse what torch's layers have no argument for."""
     if isinstance(layer, Linear):
         return
     if isinstance(layer.cell, RNNStep) and not isinstance(layer.cell.activation, Tanh | ReLU):
         raise ConversionError(
-            f"torch.nn.{type(layer).__name__} has the activations tanh and relu only, but `layer` has "
+            f"torch.nn.{type(layer).__name__} has the activations tanh and relu only, but `{path}` has "
             f"{layer.cell.activation.name}. Keep the layer, or train one with nonlinearity='tanh' or 'relu'."
         )
     if isinstance(layer.cell, GRUStep) and not layer.cell.reset_after:
         raise ConversionError(
-            f"torch.nn.{type(layer).__name__} applies the reset gate behind the recurrent product, but `layer` has "
+            f"torch.nn.{type(layer).__name__} applies the reset gate behind the recurrent product, but `{path}` has "
             "reset_after=False, another function. Keep the layer, or train one with reset_after=True."
         )
     if getattr(layer, "learn_initial_state", False):
         raise ConversionError(
-            f"torch.nn.{type(layer).__name__} has no learned initial state. Load the state dict, strict=False, into a "
-            "layer made with learn_initial_state=False, convert that one, and pass the learned state as `hx`."
+            f"torch.nn.{type(layer).__name__} has no learned initial state, but `{path}` has one. Load the state dict, "
+            "strict=False, into a layer made with learn_initial_state=False, convert that one, and pass the learned state "
+            "as `hx`."
         )
 
 

@@ -12,6 +12,7 @@ from steadyrnn.checks import without_autocast
 from steadyrnn.errors import CertificateError, ConversionError
 from steadyrnn.layers.rnn import RNN
 
+from .model import for_models
 from .rnn import as_rnn
 from .unitary_plan import Plan, Wish, assemble, make_plan, report_on
 from .unitary_rnn import UnitaryRNN
@@ -22,6 +23,7 @@ CHECKED_STEPS = 256
 """Steps of the comparison that every conversion ends with."""
 
 
+@for_models
 def to_unitary(
     rnn: nn.Module,
     input_bound: float | None,
@@ -54,7 +56,8 @@ def to_unitary(
     random admissible inputs before it is returned.
 
     Args:
-        rnn: An :class:`~steadyrnn.layers.rnn.RNN` or a :class:`torch.nn.RNN`.
+        rnn: An :class:`~steadyrnn.layers.rnn.RNN` or a :class:`torch.nn.RNN`; or a ``SequenceModel``, whose layer is
+            converted.
         input_bound: Bound on the 2-norm of every :math:`x_t`, checked on every call. None where none is needed: for
             weights that are orthogonal already, and for sigmoid and tanh.
         horizon: The longest sequence, needed where the layer does not contract; checked on every call.
@@ -63,7 +66,8 @@ def to_unitary(
         precision: The largest error of an approximate conversion, in the 2-norm of every state.
 
     Returns:
-        A module called as ``rnn`` is, with ``.layer`` (the RNN of n + r units) and ``.report``.
+        A module called as ``rnn`` is, with ``.layer`` (the RNN of n + r units) and ``.report``. Of a ``SequenceModel``:
+        one with the same embedding and readout, whose ``rnn`` is that module; ``.report`` is the layer's.
 
     Raises:
         ConversionError: There is no equivalent (another cell, activation or norm; the theorem is named), or an

@@ -1,8 +1,9 @@
 """The unitary network that a conversion returns, and its report."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +71,19 @@ class UnitaryReport:
         """Return all of it as JSON can hold it."""
         return {**asdict(self), "rank": self.rank, "radius": self.radius}
 
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "UnitaryReport":
+        """Return the report that ``to_dict`` gave.
+
+        Example:
+            >>> report = sr.to_unitary(sr.RNN(2, 3, nonlinearity="relu", transition=sr.SpectralBall(0.9)), 1.0).report
+            >>> UnitaryReport.from_dict(report.to_dict()) == report
+            True
+        """
+        values = {field.name: stored[field.name] for field in fields(cls)}
+        parts = [{**part, "scaling": None if part["scaling"] is None else tuple(part["scaling"])} for part in values["parts"]]
+        return cls(**{**values, "parts": tuple(UnitaryPart(**part) for part in parts)})
+
     def __str__(self) -> str:
         """Say it in a few lines."""
         inputs = "any input" if self.input_bound is None else f"inputs of 2-norm up to {self.input_bound:.6g}"
@@ -129,6 +143,22 @@ class UnitaryRNN(nn.Module):
         self.register_buffer("rest", rest.to(like))
         self.register_buffer("gauge", gauge.to(like.device))
         self.register_buffer("allowed", allowed.to(like.device))
+
+    @classmethod
+    def empty(cls, layer: RNN, report: UnitaryReport, scaled: bool, order: float) -> "UnitaryRNN":
+        """Return a network without weights, into which the state dict of a converted one is loaded.
+
+        Args:
+            layer: An RNN of n + r units.
+            report: Of the conversion.
+            scaled: Whether units are scaled.
+            order: Of the norm in which initial states are measured.
+        """
+        places, size = len(report.parts), report.size_before
+        scaling = torch.ones(places, size) if scaled else None
+        made = cls(layer, size, scaling, torch.zeros(places, report.rank), [None] * places, report)
+        made.order = order
+        return made
 
     def forward(
         self, input: Tensor | PackedSequence, hx: Tensor | None = None, *, lengths: Tensor | Sequence[int] | None = None

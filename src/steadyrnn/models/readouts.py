@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from steadyrnn.layers.packed import open_sequence
 
-__all__ = ["READOUTS", "Readout", "Sequence", "final_states", "last_inputs", "zero_padding"]
+__all__ = ["READOUTS", "Readout", "Sequence", "final_states", "last_inputs", "run_padded", "zero_padding"]
 
 Sequence = Tensor | PackedSequence
 
@@ -73,6 +73,32 @@ def zero_padding(sequence: Sequence, lengths: Tensor | None, batch_first: bool) 
     running = torch.arange(steps, device=lengths.device) < lengths.unsqueeze(1)  # (B, T)
     running = running if batch_first else running.mT
     return torch.where(running.view(*running.shape, *(1,) * (sequence.dim() - 2)), sequence, 0)
+
+
+def run_padded(rnn: nn.RNNBase, input: Tensor, hx: Any, lengths: Tensor) -> tuple[Tensor, Any]:
+    """Run a layer of torch over rows that end apart, as ours does: outputs at padding are 0, states are each row's last.
+
+    Torch packs no row without any step, so such a row runs one, on zeros; what comes of it is replaced.
+
+    Example:
+        >>> output, h_n = run_padded(torch.nn.RNN(1, 2), torch.ones(3, 2, 1), None, torch.tensor([2, 0]))
+        >>> output[2].any(), h_n[0, 1].any()
+        (tensor(False), tensor(False))
+    """
+    data, first = zero_padding(input, lengths, rnn.batch_first), rnn.batch_first
+    if not isinstance(data, Tensor) or data.shape[1 if first else 0] == 0 or lengths.numel() == 0:
+        output, state = rnn(data, hx)
+        return output, state
+    packed = pack_padded_sequence(data, lengths.clamp(min=1).cpu(), batch_first=first, enforce_sorted=False)
+    output, state = rnn(packed, hx)
+    padded, _ = pad_packed_sequence(output, batch_first=first, total_length=data.shape[1 if first else 0])
+    cleared = zero_padding(padded, lengths, first)
+    if hx is None:
+        hx = tuple(torch.zeros_like(s) for s in state) if isinstance(state, tuple) else torch.zeros_like(state)
+    ran = (lengths > 0).view(1, -1, 1)
+    if isinstance(state, tuple):
+        return cleared, tuple(torch.where(ran, last, start) for last, start in zip(state, hx, strict=True))  # type: ignore[return-value]
+    return cleared, torch.where(ran, state, hx)  # type: ignore[return-value]
 
 
 def _every_output(output: Sequence, state: Any, directions: int) -> Sequence:

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.checks import check_interval, check_positive_int
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.packed import check_lengths
 
-from .readouts import READOUTS, Sequence, zero_padding
+from .readouts import READOUTS, Sequence, run_padded, zero_padding
 from .tokens import check_tokens
 
 __all__ = ["SequenceModel"]
@@ -34,7 +34,7 @@ class SequenceModel(nn.Module):
     recurrence), ``dropout_logits`` on the result (what Lin and Wang do).
 
     Args:
-        rnn: An RNN, GRU or LSTM of ours; torch's work too, without ``lengths``.
+        rnn: An RNN, GRU or LSTM of ours or of torch.
         out_features: Number of logits.
         vocab_size: Number of tokens; with it the input holds tokens, (T, B), (B, T) if the layer has ``batch_first``,
             or (T,). None means that the input holds feature vectors.
@@ -78,10 +78,13 @@ class SequenceModel(nn.Module):
         if not isinstance(rnn, Layer):
             raise ArgumentTypeError(f"`rnn` must be an RNN, GRU or LSTM, but is of type {type(rnn).__name__}.")
         if readout not in READOUTS:
-            raise ArgumentError(f"`readout` must be one of {', '.join(READOUTS)}, but is {readout!r}.")
+            raise ArgumentError(not_among("readout", readout, READOUTS))
         check_positive_int("out_features", out_features)
+        for name, flag in (("tied", tied), ("skip", skip), ("bias", bias)):
+            if not isinstance(flag, bool):
+                raise ArgumentTypeError(f"`{name}` must be True or False, but is of type {type(flag).__name__}.")
         self.rnn, self.reads, self.tied = rnn, readout, bool(tied)
-        self.directions = 2 if rnn.bidirectional else 1
+        self.directions, self.batch_first = 2 if rnn.bidirectional else 1, bool(rnn.batch_first)
         width = self.directions * (getattr(rnn, "proj_size", 0) or rnn.hidden_size)
         like: dict[str, Any] = {"device": rnn.weight_ih_l0.device, "dtype": rnn.weight_ih_l0.dtype}
         size = _check_embedding(rnn.input_size, vocab_size, embedding_size, dropout_embedding)
@@ -116,11 +119,16 @@ class SequenceModel(nn.Module):
             raise ArgumentTypeError(f"`input` must be a tensor or packed, but is of type {type(input).__name__}.")
         ragged = self._ragged(input, lengths)
         x = self._features(input, ragged)
-        output, state = self.rnn(x, hx) if lengths is None else self.rnn(x, hx, lengths=lengths)
-        read, first = READOUTS[self.reads], self.rnn.batch_first
+        output, state = self._run(x, hx, lengths, ragged)
+        read, first = READOUTS[self.reads], self.batch_first
         h = read.states(output, state, self.directions)
         seen = None if self.skip is None else read.inputs(x, ragged, first)
         return read.finish(self._logits(h, seen), ragged, first), state
+
+    @property
+    def report(self) -> Any:
+        """What is proven of the layer, where a conversion made it; other layers have none."""
+        return self.rnn.report
 
     def extra_repr(self) -> str:
         """Show what is read, and where a weight is shared."""
@@ -130,20 +138,27 @@ class SequenceModel(nn.Module):
         """Return checked lengths of a padded batch, else None: the layer refuses lengths that fit no batch."""
         if lengths is None:
             return None
-        if not isinstance(self.rnn, RecurrentLayer):
-            raise ArgumentError(
-                f"`lengths` needs a layer of ours, but `rnn` is a torch.nn.{type(self.rnn).__name__}. "
-                "Convert it with `steadyrnn.from_torch`, or pass a PackedSequence."
-            )
         if isinstance(input, PackedSequence) or input.dim() != (3 if self.embedding is None else 2):
             return None
-        return check_lengths(lengths, input.transpose(0, 1) if self.rnn.batch_first else input)
+        return check_lengths(lengths, input.transpose(0, 1) if self.batch_first else input)
+
+    def _run(self, x: Sequence, hx: Any, lengths: Tensor | Numbers[int] | None, ragged: Tensor | None) -> tuple[Sequence, Any]:
+        """Return the layer's output and state; one of torch, which takes no lengths, gets a packed batch."""
+        if lengths is None:
+            output, state = self.rnn(x, hx)
+        elif not isinstance(self.rnn, nn.RNNBase):
+            output, state = self.rnn(x, hx, lengths=lengths)
+        elif isinstance(x, Tensor) and ragged is not None:
+            output, state = run_padded(self.rnn, x, hx, ragged)
+        else:
+            raise ArgumentError("`lengths` needs a padded batch, but `input` is unbatched or packed.")
+        return output, state
 
     def _features(self, input: Sequence, lengths: Tensor | None) -> Sequence:
         """Return the layer's input, in the form of the user's: embedded tokens, or the input itself."""
         if self.embedding is None:
             return input
-        tokens = zero_padding(input, lengths, self.rnn.batch_first)
+        tokens = zero_padding(input, lengths, self.batch_first)
         data = check_tokens(_data(tokens), self.embedding.num_embeddings)
         return _with_data(tokens, self.dropout_embedding(self.embedding(data)))
 

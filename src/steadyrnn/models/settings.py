@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 from .catalogue import CATALOGUE, System
 
@@ -126,5 +126,5 @@ def settings_from(values: Mapping[str, Any]) -> ModelSettings:
 
 def _system(argument: str, name: str) -> System:
     if name not in CATALOGUE:
-        raise ArgumentError(f"`{argument}` must be one of {', '.join(CATALOGUE)}, but is {name!r}.")
+        raise ArgumentError(not_among(argument, name, CATALOGUE))
     return CATALOGUE[name]

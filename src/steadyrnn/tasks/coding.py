@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 __all__ = ["CODINGS", "Coding", "coding_by_name"]
 
@@ -52,5 +52,5 @@ def coding_by_name(name: str) -> Coding:
                  [1.]]])
     """
     if name not in CODINGS:
-        raise ArgumentError(f"`coding` must be one of {', '.join(CODINGS)}, but is {name!r}.")
+        raise ArgumentError(not_among("coding", name, CODINGS))
     return CODINGS[name]

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from steadyrnn.errors import ArgumentError, DataError
+from steadyrnn.errors import ArgumentError, DataError, not_among
 
 from .checksums import CHECKSUMS
 
@@ -165,7 +165,7 @@ def check_data_set(folder: Path, name: str) -> list[str]:
     looked for: reading it counts rows, features and labels.
     """
     if name not in DATA_SETS:
-        raise ArgumentError(f"`name` must be one of {', '.join(DATA_SETS)}, but is {name!r}.")
+        raise ArgumentError(not_among("name", name, DATA_SETS))
     forms = list(DATA_SETS[name].forms.values())
     files = max(forms, key=lambda form: sum((folder / file.path).is_file() for file in form))
     return [problem for file in files if (problem := _problem(folder, file)) is not None]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from steadyrnn.errors import ArgumentError, DataError, ShapeError
+from steadyrnn.errors import ArgumentError, DataError, ShapeError, not_among
 
 from .arff import read_arff, read_label_names
 from .base import Batch, Interface, Task
@@ -120,7 +120,7 @@ def read_labelled(folder: Path, settings: MultiLabelSettings, sizes: Sizes) -> t
     present = [form for form, files in forms.items() if all((folder / file.path).is_file() for file in files)]
     form = settings.form if settings.form is not None else (present or list(forms))[0]
     if form not in READERS:
-        raise ArgumentError(f"`form` must be one of {', '.join(READERS)}, or None, but is {form!r}.")
+        raise ArgumentError(not_among("form", form, READERS))
     parts = READERS[form](folder, settings)
     for part, name, rows in zip(parts, ("training", "test"), sizes.rows, strict=True):
         counts = len(part), part.features.shape[1], part.targets.shape[1]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, cast
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 from .addition import Addition
 from .base import Task
@@ -53,7 +53,7 @@ def make_task(name: str, **settings: Any) -> Task:
         torch.Size([50, 8, 2])
     """
     if name not in TASKS:
-        raise ArgumentError(f"`name` must be one of {', '.join(TASKS)}, but is {name!r}.")
+        raise ArgumentError(not_among("name", name, TASKS))
     known = [field.name for field in fields(TASK_SETTINGS[name])]
     unknown = [key for key in settings if key not in known]
     if unknown:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_positive_int
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 
 from .hashing import Stream, bits
 from .settings import TaskSettings
@@ -49,7 +49,7 @@ def cut(split: str, counts: Mapping[str, int], batch_size: int) -> list[range]:
     """
     check_positive_int("batch_size", batch_size)
     if split not in counts:
-        raise ArgumentError(f"`split` must be one of {', '.join(counts)}, but is {split!r}.")
+        raise ArgumentError(not_among("split", split, counts))
     return [range(first, min(first + batch_size, counts[split])) for first in range(0, counts[split], batch_size)]
 
 

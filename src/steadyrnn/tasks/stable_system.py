@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_interval, check_positive_int
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 from .base import Batch, Interface, Task
 from .hashing import Stream, gaussian, uniform
@@ -86,7 +86,7 @@ class StableSystem(Task):
         check_positive_int("length", settings.length)
         check_positive_int("inputs", settings.inputs)
         if settings.target not in ("uniform", "system"):
-            raise ArgumentError(f"`target` must be one of uniform, system, but is {settings.target!r}.")
+            raise ArgumentError(not_among("target", settings.target, ("uniform", "system")))
         if check_interval("bound", settings.bound, 0.0, 1.0) == 1:
             raise ArgumentError("`bound` must be below 1, or the system is not stable, but is 1.")
         self.settings = settings

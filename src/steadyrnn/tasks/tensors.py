@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite
+from steadyrnn.checks import check_count, check_finite, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 from .base import Batch, Interface, Task
@@ -55,38 +55,54 @@ class TensorTask(Task):
     higher_is_better = False
     dimensions: ClassVar[int]  # of the target of sequences that have one each
 
-    def __init__(self, train: Part, validation: Part, test: Part | None = None, seed: int = 0) -> None:
-        super().__init__()
-        self.parts = {"train": train, "validation": validation, "test": validation if test is None else test}
-        for name, part in self.parts.items():
+    def _take(self, train: Part, validation: Part | None, test: Part | None, seed: int) -> None:
+        """Check the examples and keep them."""
+        if validation is None:
+            raise ArgumentTypeError(
+                "`validation` must be a Part(input, target), the examples by which the best weights are chosen, but is None. "
+                "Hold some of the training examples out for it."
+            )
+        given = {"train": train, "validation": validation, "test": validation if test is None else test}
+        for name, part in given.items():
+            _check_tensors(name, part)
+        self.parts = given
+        for name, part in given.items():
             self._check_part(name, part)
             self._check_target(name, part.target)
-        self.order = EpochOrder(seed, train.count)
+        self.order = EpochOrder(check_count("seed", seed), train.count)
 
     def _check_part(self, name: str, part: Part) -> None:
         """Refuse examples whose shapes do not fit each other, or those to train on."""
-        if not isinstance(part, Part):
-            raise ArgumentTypeError(f"`{name}` must be a Part(input, target), but is of type {type(part).__name__}.")
         x, target, train = part.input, part.target, self.parts["train"].input
         if x.dim() not in (2, 3) or not x.is_floating_point():
             raise ShapeError(
-                f"`{name}.input` must hold floating-point numbers of shape (T, N, D) or (N, D), "
-                f"but has shape {tuple(x.shape)} and dtype {x.dtype}."
+                f"`{name}.input` must hold floating-point numbers of shape (T, N, D), N sequences, or (N, D), N rows, but has "
+                f"shape {tuple(x.shape)} and dtype {x.dtype}."
             )
         if x.dim() != train.dim() or x.shape[-1] != train.shape[-1]:
-            raise ShapeError(
-                f"`{name}.input` must be as that of `train`, {tuple(train.shape)}, but for T and N; it is {tuple(x.shape)}."
-            )
+            wanted = f"({'any T, ' * (train.dim() - 2)}any N, {train.shape[-1]})"
+            raise ShapeError(f"`{name}.input` must have shape {wanted}, as `train.input` has, but has {tuple(x.shape)}.")
+        if part.count == 0:
+            raise ShapeError(f"`{name}.input` must hold at least one example, but has shape {tuple(x.shape)}, N = 0.")
         each = self.reads == "each"
-        wanted = tuple(x.shape[:2]) if each else (part.count,)
-        if part.count == 0 or target.dim() != self.dimensions + each or tuple(target.shape[: len(wanted)]) != wanted:
-            raise ShapeError(
-                f"`{name}.target` must have an entry for each of the examples, or as `train` has it for each step of each, "
-                f"but has shape {tuple(target.shape)} for an input of shape {tuple(x.shape)}."
-            )
-        if part.lengths is not None and (self.reads != "last" or part.lengths.shape != (part.count,)):
-            raise ShapeError(f"`{name}.lengths` must have shape ({part.count},), for sequences with one target each.")
+        fitting = tuple(x.shape[:2]) if each else (part.count,)
+        if target.dim() != self.dimensions + each or tuple(target.shape[: len(fitting)]) != fitting:
+            raise ShapeError(self._wrong_target(name, part))
+        _check_lengths(name, part, self.reads)
         check_finite(f"{name}.input", x)
+
+    def _wrong_target(self, name: str, part: Part) -> str:
+        """Say which shapes a target may have for its input."""
+        steps, last = part.input.shape[0], ", C" * (self.dimensions - 1)
+        one = f"({part.count},{last.removeprefix(',')})" if last else f"({part.count},)"
+        shapes = [f"{one}, one target for each example"]
+        if part.input.dim() == 3:
+            shapes.append(f"({steps}, {part.count}{last}), one for each of its {steps} steps")
+        if name != "train" and self.reads != "row":
+            shapes = [shapes[self.reads == "each"] + ", as `train.target` has"]
+        numbers = "; C is how many numbers there are to predict, 1 by target.unsqueeze(-1)" if last else ""
+        came = f"but has shape {tuple(part.target.shape)}, where `{name}.input` has {tuple(part.input.shape)}"
+        return f"`{name}.target` must have shape {', or '.join(shapes)}, {came}{numbers}."
 
     @abstractmethod
     def _check_target(self, name: str, target: Tensor) -> None:
@@ -121,12 +137,44 @@ class TensorTask(Task):
         return self
 
 
+def _check_tensors(name: str, part: Part) -> None:
+    """Refuse what is no part, or holds something else than tensors."""
+    if not isinstance(part, Part):
+        raise ArgumentTypeError(f"`{name}` must be a Part(input, target), but is of type {type(part).__name__}.")
+    for what, value in (("input", part.input), ("target", part.target), ("lengths", part.lengths)):
+        if not isinstance(value, Tensor) and not (what == "lengths" and value is None):
+            raise ArgumentTypeError(
+                f"`{name}.{what}` must be a tensor, but is of type {type(value).__name__}. Make one with torch.as_tensor."
+            )
+
+
+def _check_lengths(name: str, part: Part, reads: str) -> None:
+    """Refuse lengths that do not fit the sequences."""
+    lengths, steps = part.lengths, part.input.shape[0]
+    if lengths is None:
+        return
+    if reads != "last":
+        what = "rows have no time" if reads == "row" else "every step has a target"
+        raise ArgumentError(f"`{name}.lengths` must be None where {what}, but is given.")
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise DtypeError(f"`{name}.lengths` must hold integers, but has dtype {lengths.dtype}.")
+    if tuple(lengths.shape) != (part.count,):
+        raise ShapeError(
+            f"`{name}.lengths` must have shape ({part.count},), one length for each example, but has {tuple(lengths.shape)}."
+        )
+    low, high = (int(edge) for edge in lengths.aminmax())
+    if low < 0 or high > steps:
+        raise ArgumentError(
+            f"`{name}.lengths` must lie from 0 to {steps}, the steps of the input, but goes from {low} to {high}."
+        )
+
+
 class TensorClassification(TensorTask):
     """Name the class of each of your sequences, of each of their steps, or of rows without time.
 
     Args:
         train: Examples to train on.
-        validation: Examples to choose by.
+        validation: Examples by which the best weights are chosen; they must be given.
         test: Examples to test on, once, in the end; None takes the validation examples again.
         classes: How many there are; None is one more than the largest in ``train``.
         seed: Numbers the order of training examples.
@@ -143,24 +191,38 @@ class TensorClassification(TensorTask):
     dimensions = 1
 
     def __init__(
-        self, train: Part, validation: Part, test: Part | None = None, classes: int | None = None, seed: int = 0
+        self,
+        train: Part,
+        validation: Part | None = None,
+        test: Part | None = None,
+        classes: int | None = None,
+        seed: int = 0,
     ) -> None:
-        self.classes = classes
-        if classes is None and isinstance(train.target, Tensor) and train.target.numel():
-            self.classes = int(train.target.max()) + 1
-        super().__init__(train, validation, test, seed)
+        super().__init__()
+        if classes is None:
+            _check_tensors("train", train)
+            self.classes = int(train.target.max()) + 1 if train.target.numel() else 1
+        else:
+            self.classes = check_positive_int("classes", classes)
+        self._take(train, validation, test, seed)
 
     def _check_target(self, name: str, target: Tensor) -> None:
         if target.dtype != torch.int64:
-            raise DtypeError(f"`{name}.target` must hold classes as int64, but has dtype {target.dtype}.")
+            raise DtypeError(
+                f"`{name}.target` must hold classes as int64, numbered from 0, but has dtype {target.dtype}. For numbers to "
+                "predict use TensorRegression."
+            )
         low, high = (int(edge) for edge in target.aminmax())
-        if self.classes is None or low < 0 or high >= self.classes:
-            raise ArgumentError(f"`{name}.target` must lie from 0 to {(self.classes or 0) - 1}, but holds {low} to {high}.")
+        if low < 0 or high >= self.classes:
+            raise ArgumentError(
+                f"`{name}.target` must hold classes from 0 to {self.classes - 1}, but holds {low} to {high}. Number classes "
+                "from 0, and give `classes` where `train` lacks some."
+            )
 
     @property
     def interface(self) -> Interface:
         """Your features in, a logit for each class out."""
-        return Interface(self.parts["train"].input.shape[-1], self.classes or 0, reads=self.reads)
+        return Interface(self.parts["train"].input.shape[-1], self.classes, reads=self.reads)
 
     @property
     def baselines(self) -> Mapping[str, float]:
@@ -185,7 +247,7 @@ class TensorRegression(TensorTask):
 
     Args:
         train: Examples to train on.
-        validation: Examples to choose by.
+        validation: Examples by which the best weights are chosen; they must be given.
         test: Examples to test on, once, in the end; None takes the validation examples again.
         seed: Numbers the order of training examples.
 
@@ -199,12 +261,21 @@ class TensorRegression(TensorTask):
     metric = "loss"
     dimensions = 2
 
+    def __init__(self, train: Part, validation: Part | None = None, test: Part | None = None, seed: int = 0) -> None:
+        super().__init__()
+        self._take(train, validation, test, seed)
+
     def _check_target(self, name: str, target: Tensor) -> None:
         wanted = self.parts["train"].target
-        if not target.is_floating_point() or target.shape[-1] != wanted.shape[-1]:
+        if not target.is_floating_point():
+            raise DtypeError(
+                f"`{name}.target` must hold floating-point numbers, but has dtype {target.dtype}. Convert it, target.float(); "
+                "for classes use TensorClassification."
+            )
+        if target.shape[-1] != wanted.shape[-1]:
             raise ShapeError(
-                f"`{name}.target` must hold floating-point numbers of shape (N, C) or (T, N, C), C the same in every part, "
-                f"but has shape {tuple(target.shape)} and dtype {target.dtype}."
+                f"`{name}.target` must have {wanted.shape[-1]} numbers each, as `train.target` has, but has shape "
+                f"{tuple(target.shape)}."
             )
         check_finite(f"{name}.target", target)
 

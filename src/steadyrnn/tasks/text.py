@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from steadyrnn.checks import check_positive_int
-from steadyrnn.errors import ArgumentError, DataError, ShapeError
+from steadyrnn.errors import ArgumentError, DataError, ShapeError, not_among
 
 from .base import Batch, Interface, Task
 from .guessing import class_guess
@@ -101,7 +101,7 @@ class Language(Task):
         """Yield the batches of a split in order; its rows are ``evaluation_rows``, whatever ``batch_size`` is."""
         check_positive_int("batch_size", batch_size)
         if split not in self.texts:
-            raise ArgumentError(f"`split` must be one of {', '.join(self.texts)}, but is {split!r}.")
+            raise ArgumentError(not_among("split", split, self.texts))
         x, y = _rows(self.texts[split], self.settings.evaluation_rows)  # (T, B)
         bptt = self.settings.bptt
         return (Batch(x[at : at + bptt], y[at : at + bptt], fresh=at == 0) for at in range(0, len(x), bptt))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 __all__ = ["UCR_SETS", "UcrSet", "ucr_set"]
 
@@ -86,4 +86,4 @@ def ucr_set(name: str) -> UcrSet:
     for known in UCR_SETS.values():
         if name in (known.name, known.paper):
             return known
-    raise ArgumentError(f"`dataset` must be one of {', '.join(UCR_SETS)} (or its name of 2015), but is {name!r}.")
+    raise ArgumentError(not_among("dataset", name, UCR_SETS))

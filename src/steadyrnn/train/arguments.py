@@ -2,16 +2,29 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from torch import nn
 
 from steadyrnn.checks import check_interval, check_positive_int
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
+from steadyrnn.runs.folder import Run
+from steadyrnn.tasks.base import Task
 
 from .machine import AUTOCAST
 from .optimizers import OPTIMIZERS
+from .progress import Progress
 from .schedules import SCHEDULES
 from .settings import TrainSettings
 
-__all__ = ["check_settings"]
+__all__ = ["check_arguments", "check_settings"]
+
+_KINDS: dict[Any, str] = {
+    **{int: "an integer", float: "a number", str: "text", bool: "True or False", NoneType: "None"},
+    tuple: "a tuple of numbers or names",
+}
 
 
 def check_settings(settings: TrainSettings) -> None:
@@ -23,6 +36,7 @@ def check_settings(settings: TrainSettings) -> None:
         ...
         steadyrnn.errors.ArgumentError: `accumulate` must be at most `batch_size`, 2, but is 3.
     """
+    _check_types(settings)
     for name in ("epochs", "batch_size", "accumulate", "log_every"):
         check_positive_int(name, getattr(settings, name))
     for name in ("steps", "evaluation_batch_size", "validate_every", "save_every", "threads"):
@@ -36,6 +50,50 @@ def check_settings(settings: TrainSettings) -> None:
     _check_optimizer(settings)
     _check_schedule(settings)
     _check_limits(settings)
+
+
+def check_arguments(model: object, task: object, settings: object, run: object, progress: object) -> None:
+    """Refuse arguments of :func:`~steadyrnn.train.trainer.train` of the wrong kind, each by its name.
+
+    Example:
+        >>> check_arguments(nn.Linear(1, 1), None, TrainSettings(), None, None)
+        Traceback (most recent call last):
+        ...
+        steadyrnn.errors.ArgumentTypeError: `task` must be a Task, but is of type NoneType.
+    """
+    given: tuple[tuple[str, object, type], ...] = (
+        *(("model", model, nn.Module), ("task", task, Task), ("settings", settings, TrainSettings)),
+        *(("run", run, Run), ("progress", progress, Progress)),
+    )
+    for name, value, kind in given:
+        optional = value is None and name in ("run", "progress")
+        if not optional and not isinstance(value, kind):
+            raise ArgumentTypeError(f"`{name}` must be a {kind.__name__}, but is of type {type(value).__name__}.")
+
+
+def _check_types(settings: Any, path: str = "") -> None:
+    """Refuse a setting of the wrong type; True is no number."""
+    hints = get_type_hints(type(settings))
+    for field in fields(settings):
+        name, value, hint = f"{path}{field.name}", getattr(settings, field.name), hints[field.name]
+        if isinstance(hint, type) and is_dataclass(hint):
+            if not isinstance(value, hint):
+                raise ArgumentTypeError(f"`{name}` must be {hint.__name__}(...), but is of type {type(value).__name__}.")
+            _check_types(value, f"{name}.")
+        elif not _is_of(value, hint):
+            parts = (hint,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
+            wanted = " or ".join(_KINDS[get_origin(part) or part] for part in parts)
+            raise ArgumentTypeError(f"`{name}` must be {wanted}, but is of type {type(value).__name__}.")
+
+
+def _is_of(value: object, hint: Any) -> bool:
+    """Say whether a value is of a plain type, one of several, or a tuple of one."""
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple | list) and all(_is_of(one, get_args(hint)[0]) for one in value)
+    kinds = get_args(hint) or (hint,)
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, (*kinds, int) if float in kinds else kinds)
 
 
 def _check_optimizer(settings: TrainSettings) -> None:
@@ -80,7 +138,7 @@ def _check_seed(seed: int) -> None:
 
 def _check_name(name: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
-        raise ArgumentError(f"`{name}` must be one of {', '.join(known)}, but is {value!r}.")
+        raise ArgumentError(not_among(name, value, known))
 
 
 def _check_number(name: str, value: float) -> None:

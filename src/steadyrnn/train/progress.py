@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, TextIO
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 __all__ = ["Bar", "Lines", "Progress", "Silent", "make_progress"]
 
@@ -136,7 +136,7 @@ def make_progress(kind: str = "auto") -> Progress:
         kind = "bar" if sys.stderr.isatty() and find_spec("rich") is not None else "lines"
     kinds: dict[str, type[Progress]] = {"bar": Bar, "lines": Lines, "silent": Silent}
     if kind not in kinds:
-        raise ArgumentError(f"`kind` must be one of auto, {', '.join(kinds)}, but is {kind!r}.")
+        raise ArgumentError(not_among("kind", kind, ("auto", *kinds)))
     return kinds[kind]()
 
 

@@ -13,7 +13,7 @@ from steadyrnn.errors import ArgumentError, RunError
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
-from .arguments import check_settings
+from .arguments import check_arguments, check_settings
 from .evaluation import evaluate
 from .machine import choose_device, machine
 from .progress import Progress, Silent
@@ -100,6 +100,7 @@ def train(
         >>> result.steps, result.reason, list(result.test)
         (20, 'finished', ['loss'])
     """
+    check_arguments(model, task, settings, run, progress)
     check_settings(settings)
     if resume and run is None:
         raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
