@@ -1,6 +1,5 @@
 """The engine that runs a recurrence in our own CUDA kernels."""
 
-import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
@@ -12,6 +11,7 @@ from steadyrnn.linalg.nvrtc import OnDevice, has_clusters
 
 from ..base import Engine, Recurrence
 from ..call import Call, Forward, Gradients, Kernel
+from ..compiler import constant_result
 from ..cpu.base import Family
 from ..ops import register, run_op
 from .factored import FactoredLoop, arranged, in_factors
@@ -22,13 +22,13 @@ from .launch import fits
 __all__ = ["CUDAEngine"]
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asks the driver, which a compiler cannot look into
+@constant_result  # asks the driver, which a compiler cannot look into
 def is_capable(index: int) -> bool:
     """Say whether kernels can be compiled for a device, and run there."""
     return has_clusters(index)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_result
 def has_place(size: int, gates: int) -> bool:
     """Say whether a weight fits the chip, from what a compiler need not look into either."""
     return fits(size, gates)
