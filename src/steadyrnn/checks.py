@@ -1,7 +1,9 @@
 """Checks of arguments that more than one room needs; each names the argument, what came and what was expected."""
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ __all__ = [
     "check_number",
     "check_positive_int",
     "check_square",
+    "constant_in_onnx",
     "without_autocast",
 ]
 
@@ -150,16 +153,43 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
         ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
         torch.float32
     """
-    # while a graph is traced, what is off now may be on where its backward is traced
-    on = autocasts(device) or (torch.compiler.is_compiling() and device.type != "meta")
+    # while a graph is compiled, what is off now may be on where its backward is traced; an exported graph has no backward,
+    # and a context without operations in it could not be saved
+    traced = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    on = autocasts(device) or (traced and device.type != "meta")
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
-def carries_transform(*tensors: Tensor | None) -> bool:
-    """Say whether forward-mode AD or a ``torch.func`` transform is at work on any of ``tensors``.
+def constant_in_onnx() -> AbstractContextManager[Any]:
+    """Return a context whose results are constants of an ONNX file that torch is writing by a trace; else it does nothing.
 
-    A custom op or an ``autograd.Function`` without a rule for it would be silently wrong or raise there; whoever holds
-    one asks this first and takes plain tensor operations instead. Inside a compiled graph the answer is ``False``.
+    A weight's parametrisation has operations that ONNX lacks, and nothing in a file changes it.
+
+    Example:
+        >>> with constant_in_onnx():
+        ...     torch.ones(1)
+        tensor([1.])
+    """
+    onnx = sys.modules.get("torch.onnx") if torch.jit.is_tracing() else None  # never imported for this
+    return _untraced() if onnx is not None and onnx.is_in_onnx_export() else nullcontext()
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def carries_transform(*tensors: Tensor | None) -> bool:
+    """Say whether forward-mode AD, a ``torch.func`` transform or a trace (``torch.jit.trace``) is at work on ``tensors``.
+
+    A custom op, an ``autograd.Function`` or a write in place would be silently wrong or raise there; whoever has one asks
+    this first and takes plain tensor operations instead. Inside a compiled graph the answer is ``False``.
 
     Example:
         >>> carries_transform(torch.ones(2))
@@ -167,7 +197,7 @@ def carries_transform(*tensors: Tensor | None) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.jit.is_tracing():
         return True
     if torch.autograd.forward_ad._current_level < 0:  # no level is open, so nothing carries a tangent
         return False

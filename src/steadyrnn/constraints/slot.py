@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import without_autocast
+from steadyrnn.checks import constant_in_onnx, without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
@@ -114,7 +114,7 @@ class Slot(nn.Module, Projected):
         return known[2]
 
     def _evaluate(self) -> Tensor:
-        with without_autocast(self.raw0.device):
+        with constant_in_onnx(), without_autocast(self.raw0.device):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
 
     def operator(self) -> DiagonalLowRank | None:
@@ -123,7 +123,7 @@ class Slot(nn.Module, Projected):
         return operator
 
     def _evaluate_operator(self) -> DiagonalLowRank | None:
-        with without_autocast(self.raw0.device):
+        with constant_in_onnx(), without_autocast(self.raw0.device):
             operator = self.constraint.operator(*self.raws())
             return None if operator is None else operator.to(self.raw0.dtype)
 

@@ -102,9 +102,12 @@ class ReferenceEngine(Engine):
         running = None
         if recurrence.batch_sizes is not None:
             running = running_rows(recurrence.batch_sizes, rows, x.device).unsqueeze(-1)
-        outputs, blocks = list[Tensor](), list[Tensor]()  # of the last steps, and of those before
+        outputs: list[Tensor] = []  # of the last steps
+        blocks: list[Tensor] = []  # of those before
+        # a traced run holds so many steps: taken apart like this, it refuses another length, which it would else cut off
+        gates_at = gates_x.unbind(0) if torch.jit.is_tracing() else gates_x
         for t in reversed(range(steps)) if recurrence.reverse else range(steps):
-            new = cell.step(gates_x[t], state, recur, recurrence.theta)
+            new = cell.step(gates_at[t], state, recur, recurrence.theta)
             if running is None:
                 state, output = new, new[0]
             else:

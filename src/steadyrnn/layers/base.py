@@ -127,8 +127,9 @@ class RecurrentLayer(RecurrentWeights, ABC):
     def _final(self, states: State) -> Any:
         """Return final states in the form the user gets them."""
 
+    # `lengths` is meant as a keyword; torch's tracing ONNX exporter hands every default over by its place
     def forward(
-        self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
+        self, input: Tensor | PackedSequence, hx: Any = None, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor | PackedSequence, Any]:
         """Run the layer over a sequence.
 
