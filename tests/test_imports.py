@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from steadyrnn.checks import constant_result
 from steadyrnn.cli.commands import COMMANDS
-from steadyrnn.engines.compiler import constant_result, uncompiled
+from steadyrnn.engines.compiler import uncompiled
 
 ROOT = Path(__file__).parents[1]
 

@@ -2,9 +2,9 @@
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,8 +22,13 @@ __all__ = [
     "check_positive_int",
     "check_square",
     "constant_in_onnx",
+    "constant_result",
     "without_autocast",
+    "writes_onnx",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_positive_int(name: str, value: object) -> int:
@@ -160,6 +165,34 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
+def constant_result(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function whose result a compiler takes as a constant: it asks a driver or reads a file.
+
+    The mark is the one that :func:`torch.compiler.assume_constant_result` sets, which imports the compiler.
+
+    Example:
+        >>> @constant_result
+        ... def answer() -> int:
+        ...     return 42
+        >>> answer()
+        42
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant_result
+def writes_onnx() -> bool:
+    """Say whether torch is writing an ONNX file now; its exporter is not imported for this.
+
+    Example:
+        >>> writes_onnx()
+        False
+    """
+    onnx = sys.modules.get("torch.onnx")
+    return onnx is not None and bool(onnx.is_in_onnx_export())
+
+
 def constant_in_onnx() -> AbstractContextManager[Any]:
     """Return a context whose results are constants of an ONNX file that torch is writing by a trace; else it does nothing.
 
@@ -170,8 +203,7 @@ def constant_in_onnx() -> AbstractContextManager[Any]:
         ...     torch.ones(1)
         tensor([1.])
     """
-    onnx = sys.modules.get("torch.onnx") if torch.jit.is_tracing() else None  # never imported for this
-    return _untraced() if onnx is not None and onnx.is_in_onnx_export() else nullcontext()
+    return _untraced() if torch.jit.is_tracing() and writes_onnx() else nullcontext()
 
 
 @contextmanager

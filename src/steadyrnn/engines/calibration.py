@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import torch
 
+from steadyrnn.checks import constant_result
+
 from .calibration_table import VARIABLE, Row, Table, packaged_table, read_table
-from .compiler import constant_result
 
 __all__ = ["GPU", "Fastest", "Measured", "fastest", "gpu_of", "measured", "nearest", "row_name", "table_in_use", "table_record"]
 

@@ -1,4 +1,4 @@
-"""Words to ``torch.compile`` that do not import it: torch's own decorators load the compiler, which takes seconds."""
+"""A word to ``torch.compile`` that does not import it: torch's own decorator loads the compiler, which takes seconds."""
 
 import sys
 from collections.abc import Callable
@@ -7,26 +7,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-__all__ = ["constant_result", "uncompiled"]
+__all__ = ["uncompiled"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def constant_result(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function whose result a compiler takes as a constant: it asks a driver or reads a file.
-
-    The mark is the one that :func:`torch.compiler.assume_constant_result` sets.
-
-    Example:
-        >>> @constant_result
-        ... def answer() -> int:
-        ...     return 42
-        >>> answer()
-        42
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
 
 
 def uncompiled(function: Callable[P, R]) -> Callable[P, R]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import carries_transform
+from steadyrnn.checks import carries_transform, writes_onnx
 from steadyrnn.errors import ArgumentError, EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
@@ -75,6 +75,8 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
             f"`engine` {requested!r} cannot run under forward-mode AD, a torch.func transform or torch.jit.trace; "
             "use 'auto' or 'reference'."
         )
+    if torch.compiler.is_exporting() and requested == "auto" and writes_onnx():
+        return Choice("reference", "ONNX has none of our operations")
     if torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0:
         raise EngineError("Forward-mode AD through a compiled layer would be silently zero; call the layer uncompiled.")
     if requested != "auto":

@@ -1,16 +1,26 @@
 """What a recurrent layer refuses, and how it says so."""
 
 import warnings
-from typing import Literal
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.cells.base import State
 from steadyrnn.checks import autocasts, check_interval
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, DtypeError, ShapeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, ConversionError, DeviceError, DtypeError, ShapeError
 
-__all__ = ["check_bias", "check_dropout", "check_dtype", "check_input", "check_states", "refuse_projection"]
+__all__ = [
+    "check_bias",
+    "check_dropout",
+    "check_dtype",
+    "check_input",
+    "check_states",
+    "check_traced",
+    "refuse_projection",
+    "refuse_script",
+]
 
 
 def refuse_projection(proj_size: int) -> None:
@@ -20,6 +30,25 @@ def refuse_projection(proj_size: int) -> None:
             f"`proj_size` is not supported, but is {proj_size}: a projected LSTM's recurrent weight is not square. "
             "Put a `steadyrnn.Linear` behind the layer instead."
         )
+
+
+def refuse_script(module: torch.nn.Module) -> NoReturn:
+    """Refuse ``torch.jit.script``: constraints and engines are Python that TorchScript does not know."""
+    raise ConversionError(
+        f"`torch.jit.script` cannot compile a {type(module).__name__} of steadyrnn. Use `torch.export.export` or "
+        "`torch.jit.trace`, or script `steadyrnn.to_torch(layer)`."
+    )
+
+
+def check_traced(input: Tensor | PackedSequence, lengths: object) -> None:
+    """Refuse what a trace would fix for all later calls without a word: lengths of rows, and a run of no steps."""
+    if not torch.jit.is_tracing():
+        return
+    way = "Use `torch.export.export`, which keeps them as arguments."
+    if lengths is not None or isinstance(input, PackedSequence):
+        raise ConversionError(f"A trace holds the lengths of rows as they are, so a layer with lengths is not traced. {way}")
+    if isinstance(input, Tensor) and input.numel() == 0:
+        raise ConversionError("A trace of an empty input holds no step at all. Trace with an input that is not empty.")
 
 
 def check_bias(bias: bool | Literal["single"]) -> bool | Literal["single"]:

@@ -13,7 +13,7 @@ from steadyrnn.checks import check_positive_int, without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
-from .arguments import check_dropout, check_input, check_states, refuse_projection
+from .arguments import check_dropout, check_input, check_states, check_traced, refuse_projection
 from .packed import Opened, close_sequence, open_sequence
 from .transition import TransitionLike
 from .weights import RecurrentWeights
@@ -141,6 +141,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
         Returns:
             Outputs of the last layer in the input's form, zero at padding, and the final states of all layers.
         """
+        check_traced(input, lengths)
         opened, batched = open_sequence(input, lengths, self.batch_first)
         weight, places, rows = self.weight_ih_l0, self.num_layers * self.directions, opened.data.shape[1]
         dtype = check_input(self, opened.data, weight)

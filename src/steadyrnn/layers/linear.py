@@ -1,7 +1,7 @@
 """The affine layer."""
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
 
-from .arguments import check_input
+from .arguments import check_input, refuse_script
 
 __all__ = ["Linear"]
 
@@ -90,6 +90,10 @@ class Linear(nn.Module):
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features)
             self.bias.uniform_(-bound, bound)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse ``torch.jit.script``, which asks this before anything else."""
+        refuse_script(self)
 
     def __getattr__(self, name: str) -> Any:
         """Compute ``weight`` on read, where it is constrained."""

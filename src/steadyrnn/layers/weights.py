@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import RecurrentWeight
 from steadyrnn.errors import ConstraintError
 
-from .arguments import check_bias, check_dtype
+from .arguments import check_bias, check_dtype, refuse_script
 from .transition import Transition, TransitionLike, by_gate
 
 __all__ = ["RecurrentWeights"]
@@ -43,6 +43,10 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         self.bias = check_bias(bias)
         self._joint: dict[str, StableLSTM] = {}
         self._inits: dict[str, Constraint] = {}
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse ``torch.jit.script``, which asks this before anything else."""
+        refuse_script(self)
 
     def _read_transition(self, transition: TransitionLike | StableLSTM) -> dict[str, Constraint] | StableLSTM:
         """Return a constraint a gate, or the joint one (of an LSTM)."""

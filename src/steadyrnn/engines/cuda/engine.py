@@ -6,12 +6,11 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import without_autocast
+from steadyrnn.checks import constant_result, without_autocast
 from steadyrnn.linalg.nvrtc import OnDevice, has_clusters
 
 from ..base import Engine, Recurrence
 from ..call import Call, Forward, Gradients, Kernel
-from ..compiler import constant_result
 from ..cpu.base import Family
 from ..ops import register, run_op
 from .factored import FactoredLoop, arranged, in_factors

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import constant_result
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Engine, Recurrence
-from ..compiler import constant_result
 from ..ops import register, run_op
 from ..weights import RecurrentWeight, flattened, stacked
 from .forms import form_of
