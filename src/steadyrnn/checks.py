@@ -9,18 +9,21 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
+from .errors import ArgumentError, ArgumentTypeError, DtypeError, NotFiniteError, ShapeError
 
 __all__ = [
     "autocasts",
     "carries_transform",
     "check_count",
+    "check_dense",
     "check_finite",
+    "check_flag",
     "check_interval",
     "check_matrix",
     "check_number",
     "check_positive_int",
     "check_square",
+    "check_weight",
     "constant_in_onnx",
     "constant_result",
     "without_autocast",
@@ -57,6 +60,42 @@ def check_interval(name: str, value: float, low: float, high: float) -> float:
     if not low <= value <= high:
         raise ArgumentError(f"`{name}` must be a number from {low} to {high}, but is {value}.")
     return value
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return ``value`` as a bool if it is one, or the number 0 or 1; a word is not taken for True.
+
+    Example:
+        >>> check_flag("batch_first", True)
+        True
+    """
+    if not isinstance(value, bool | int) or value not in (0, 1):
+        raise ArgumentTypeError(f"`{name}` must be True or False, but is {value!r}.")
+    return bool(value)
+
+
+def check_dense(name: str, tensor: Tensor) -> Tensor:
+    """Return ``tensor`` if it is not sparse.
+
+    Example:
+        >>> check_dense("input", torch.ones(1))
+        tensor([1.])
+    """
+    if tensor.layout != torch.strided:
+        raise ArgumentTypeError(f"`{name}` must be a dense tensor, but has layout {tensor.layout}. Use `{name}.to_dense()`.")
+    return tensor
+
+
+def check_weight(name: str, weight: Tensor) -> Tensor:
+    """Return ``weight`` if it is dense and has a real floating dtype.
+
+    Example:
+        >>> check_weight("weight", torch.ones(1))
+        tensor([1.])
+    """
+    if not weight.is_floating_point():
+        raise DtypeError(f"`{name}` must have a real floating dtype, but has {weight.dtype}. Convert it, `.to(torch.float32)`.")
+    return check_dense(name, weight)
 
 
 def check_number(name: str, value: float, *, low: float = 0.0, finite: bool = False) -> float:

@@ -108,7 +108,7 @@ def test_trace_gives_the_same_with_gradients_and_new_weights(kind: str, name: st
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_trace_of_complex_products_is_refused(kind: str) -> None:
-    with pytest.raises(ConversionError, match="RestrictedUnitary.*to_torch"):
+    with pytest.raises(ConversionError, match=r"RestrictedUnitary.*to_torch"):
         torch.jit.trace(make(kind, "unitary"), (data(),))
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import check_positive_int
+from steadyrnn.checks import check_flag, check_positive_int, check_weight
 from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
@@ -74,7 +74,7 @@ class Linear(nn.Module):
             self.register_parameter("weight", nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         else:
             self.slot = Slot(constraint, *shape, device, dtype)
-        vector = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
+        vector = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if check_flag("bias", bias) else None
         self.register_parameter("bias", vector)
         self.reset_parameters()
 
@@ -110,8 +110,10 @@ class Linear(nn.Module):
             if slot is not None:
                 if not isinstance(value, Tensor):
                     raise ArgumentTypeError(f"`weight` must be a tensor, but is of type {type(value).__name__}.")
-                slot.assign(value)
+                slot.assign(check_weight("weight", value))
                 return
+            if isinstance(value, Tensor):
+                check_weight("weight", value)
         super().__setattr__(name, value)
 
     def forward(self, input: Tensor) -> Tensor:

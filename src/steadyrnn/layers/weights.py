@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import check_positive_int
+from steadyrnn.checks import check_positive_int, check_weight
 from steadyrnn.constraints.base import Constraint, Projected, membership_tolerance
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.stable_lstm import StableLSTM
@@ -162,6 +162,8 @@ class RecurrentWeights(nn.Module, Projected, ABC):
                 transition.assign(value)
                 return
         before = self.__dict__.get("_parameters", {}).get(name)
+        if before is not None and isinstance(value, Tensor):
+            check_weight(name, value)
         super().__setattr__(name, value)
         loading = "_before_load" in self.__dict__  # which checks all weights together at its end
         if before is not None and name.startswith(("weight_", "bias_")) and self._joint and not loading:
