@@ -26,6 +26,7 @@ __all__ = [
     "check_weight",
     "constant_in_onnx",
     "constant_result",
+    "is_traced",
     "without_autocast",
     "writes_onnx",
 ]
@@ -232,6 +233,16 @@ def writes_onnx() -> bool:
     return onnx is not None and bool(onnx.is_in_onnx_export())
 
 
+def is_traced() -> bool:
+    """Say whether ``torch.jit.trace``, or the exporter to ONNX that uses it, follows what is computed now.
+
+    Example:
+        >>> is_traced()
+        False
+    """
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
 def constant_in_onnx() -> AbstractContextManager[Any]:
     """Return a context whose results are constants of an ONNX file that torch is writing by a trace; else it does nothing.
 
@@ -242,18 +253,18 @@ def constant_in_onnx() -> AbstractContextManager[Any]:
         ...     torch.ones(1)
         tensor([1.])
     """
-    return _untraced() if torch.jit.is_tracing() and writes_onnx() else nullcontext()
+    return _untraced() if is_traced() and writes_onnx() else nullcontext()
 
 
 @contextmanager
 def _untraced() -> Iterator[None]:
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
     try:
         with torch.no_grad():
             yield
     finally:
-        torch._C._set_tracing_state(state)
+        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
 
 
 def carries_transform(*tensors: Tensor | None) -> bool:
@@ -268,7 +279,7 @@ def carries_transform(*tensors: Tensor | None) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch.jit.is_tracing():
+    if torch._C._functorch.peek_interpreter_stack() is not None or is_traced():
         return True
     if torch.autograd.forward_ad._current_level < 0:  # no level is open, so nothing carries a tangent
         return False

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from steadyrnn.checks import is_traced
 from steadyrnn.errors import ConversionError, ShapeError
 from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
@@ -88,7 +89,7 @@ class RestrictedUnitary(Constraint):
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(2M, 2M)``."""
-        if torch.jit.is_tracing():
+        if is_traced():
             raise ConversionError(
                 "A trace of RestrictedUnitary is refused: TorchScript's derivatives of complex products are wrong from the "
                 "second call on. Use `torch.export.export`, or trace `steadyrnn.to_torch(layer)`."

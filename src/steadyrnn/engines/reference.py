@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from steadyrnn.cells.base import Recur, State
-from steadyrnn.checks import carries_transform
+from steadyrnn.checks import carries_transform, is_traced
 
 from .base import Engine, Recurrence
 from .weights import Gate, as_gates
@@ -105,7 +105,7 @@ class ReferenceEngine(Engine):
         outputs: list[Tensor] = []  # of the last steps
         blocks: list[Tensor] = []  # of those before
         # a traced run holds so many steps: taken apart like this, it refuses another length, which it would else cut off
-        gates_at = gates_x.unbind(0) if torch.jit.is_tracing() else gates_x
+        gates_at = gates_x.unbind(0) if is_traced() else gates_x
         for t in reversed(range(steps)) if recurrence.reverse else range(steps):
             new = cell.step(gates_at[t], state, recur, recurrence.theta)
             if running is None:

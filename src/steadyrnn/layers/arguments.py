@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.cells.base import State
-from steadyrnn.checks import autocasts, check_dense, check_interval
+from steadyrnn.checks import autocasts, check_dense, check_interval, is_traced
 from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -28,6 +28,7 @@ __all__ = [
     "check_traced",
     "refuse_positional",
     "refuse_projection",
+    "refuse_quantization",
     "refuse_script",
     "warn_of_layout",
 ]
@@ -60,7 +61,7 @@ def warn_of_layout(module: torch.nn.Module, data: Tensor) -> bool:
     Returns:
         Whether it has warned.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or data.shape[0] != 1 or data.shape[1] < _MANY_ROWS:
+    if torch.compiler.is_compiling() or is_traced() or data.shape[0] != 1 or data.shape[1] < _MANY_ROWS:
         return False
     warnings.warn(
         f"`input` of shape {tuple(data.shape)} is one step of {data.shape[1]} rows for this {type(module).__name__}. If it is "
@@ -79,9 +80,18 @@ def refuse_script(module: torch.nn.Module) -> NoReturn:
     )
 
 
+def refuse_quantization(module: torch.nn.Module) -> NoReturn:
+    """Refuse ``torch.ao.quantization``, which knows torch's own classes only and leaves others as they are."""
+    name = type(module).__name__
+    raise ConversionError(
+        f"`torch.ao.quantization` would leave a {name} of steadyrnn as it is, without a word. Quantize a model with "
+        "`steadyrnn.to_torch(layer)` in its place, or its other modules one by one."
+    )
+
+
 def check_traced(input: Tensor | PackedSequence, lengths: object) -> None:
     """Refuse what a trace would fix for all later calls without a word: lengths of rows, and a run of no steps."""
-    if not torch.jit.is_tracing():
+    if not is_traced():
         return
     way = "Use `torch.export.export`, which keeps them as arguments."
     if lengths is not None or isinstance(input, PackedSequence):

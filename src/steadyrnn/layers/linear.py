@@ -13,7 +13,7 @@ from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
 
-from .arguments import check_input, refuse_script
+from .arguments import check_input, refuse_quantization, refuse_script
 
 __all__ = ["Linear"]
 
@@ -105,6 +105,8 @@ class Linear(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Assign ``weight`` through the constraint's right inverse, where it is constrained."""
+        if name == "qconfig":  # what torch.ao.quantization sets on every module it walks over
+            refuse_quantization(self)
         if name == "weight":
             slot = self.__dict__.get("_modules", {}).get("slot")
             if slot is not None:

@@ -18,7 +18,7 @@ from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import RecurrentWeight
 from steadyrnn.errors import ConstraintError
 
-from .arguments import check_bias, check_dtype, refuse_script
+from .arguments import check_bias, check_dtype, refuse_quantization, refuse_script
 from .transition import Transition, TransitionLike, by_gate
 
 __all__ = ["RecurrentWeights"]
@@ -161,6 +161,8 @@ class RecurrentWeights(nn.Module, Projected, ABC):
             if transition is not None:
                 transition.assign(value)
                 return
+        if name == "qconfig":  # what torch.ao.quantization sets on every module it walks over
+            refuse_quantization(self)
         before = self.__dict__.get("_parameters", {}).get(name)
         if before is not None and isinstance(value, Tensor):
             check_weight(name, value)
