@@ -130,14 +130,17 @@ class WindowNetwork(nn.Module):
         _check_norms(data, self.input_bound, _covered(self.rnn, self.input_bound))
         if data.shape[0] == 0:
             return input.new_zeros(*input.shape[:-1], self.rnn.hidden_size)
-        if torch.compiler.is_compiling():  # a graph has no weights to prove anything of, nor a number of blocks
-            windows = [self._windows(data[1:])] if data.shape[0] > self.window else []
-        else:
+        compiled = torch.compiler.is_compiling()  # a graph has no weights to prove anything of, nor a number of blocks
+        if not compiled:
             _ = self.report  # the proof must be of the weights used below
+        outputs = [self._exact(data[: self.window])]
+        if not compiled:
             rows = self.block or _windows_at_once(self.rnn, self.window, data.shape[1])
-            starts = range(1, data.shape[0] - self.window + 1, rows)
-            windows = [self._windows(data[start : start + rows + self.window - 1]) for start in starts]
-        output = torch.cat([self._exact(data[: self.window]), *windows])
+            for start in range(1, data.shape[0] - self.window + 1, rows):
+                outputs.append(self._windows(data[start : start + rows + self.window - 1]))
+        elif data.shape[0] > self.window:
+            outputs.append(self._windows(data[1:]))
+        output = torch.cat(outputs)
         if not batched:
             return output.squeeze(1)
         return output.transpose(0, 1) if self.rnn.batch_first else output
