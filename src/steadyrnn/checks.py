@@ -1,26 +1,38 @@
 """Checks of arguments that more than one room needs; each names the argument, what came and what was expected."""
 
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
+from .errors import ArgumentError, ArgumentTypeError, DtypeError, NotFiniteError, ShapeError
 
 __all__ = [
     "autocasts",
     "carries_transform",
     "check_count",
+    "check_dense",
     "check_finite",
+    "check_flag",
     "check_interval",
     "check_matrix",
     "check_number",
     "check_positive_int",
     "check_square",
+    "check_weight",
+    "constant_in_onnx",
+    "constant_result",
+    "is_traced",
     "without_autocast",
+    "writes_onnx",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def check_positive_int(name: str, value: object) -> int:
@@ -49,6 +61,42 @@ def check_interval(name: str, value: float, low: float, high: float) -> float:
     if not low <= value <= high:
         raise ArgumentError(f"`{name}` must be a number from {low} to {high}, but is {value}.")
     return value
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return ``value`` as a bool if it is one, or the number 0 or 1; a word is not taken for True.
+
+    Example:
+        >>> check_flag("batch_first", True)
+        True
+    """
+    if not isinstance(value, bool | int) or value not in (0, 1):
+        raise ArgumentTypeError(f"`{name}` must be True or False, but is {value!r}.")
+    return bool(value)
+
+
+def check_dense(name: str, tensor: Tensor) -> Tensor:
+    """Return ``tensor`` if it is not sparse.
+
+    Example:
+        >>> check_dense("input", torch.ones(1))
+        tensor([1.])
+    """
+    if tensor.layout != torch.strided:
+        raise ArgumentTypeError(f"`{name}` must be a dense tensor, but has layout {tensor.layout}. Use `{name}.to_dense()`.")
+    return tensor
+
+
+def check_weight(name: str, weight: Tensor) -> Tensor:
+    """Return ``weight`` if it is dense and has a real floating dtype.
+
+    Example:
+        >>> check_weight("weight", torch.ones(1))
+        tensor([1.])
+    """
+    if not weight.is_floating_point():
+        raise DtypeError(f"`{name}` must have a real floating dtype, but has {weight.dtype}. Convert it, `.to(torch.float32)`.")
+    return check_dense(name, weight)
 
 
 def check_number(name: str, value: float, *, low: float = 0.0, finite: bool = False) -> float:
@@ -150,16 +198,80 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
         ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
         torch.float32
     """
-    # while a graph is traced, what is off now may be on where its backward is traced
-    on = autocasts(device) or (torch.compiler.is_compiling() and device.type != "meta")
+    # while a graph is compiled, what is off now may be on where its backward is traced; an exported graph has no backward,
+    # and a context without operations in it could not be saved
+    traced = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    on = autocasts(device) or (traced and device.type != "meta")
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
-def carries_transform(*tensors: Tensor | None) -> bool:
-    """Say whether forward-mode AD or a ``torch.func`` transform is at work on any of ``tensors``.
+def constant_result(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function whose result a compiler takes as a constant: it asks a driver or reads a file.
 
-    A custom op or an ``autograd.Function`` without a rule for it would be silently wrong or raise there; whoever holds
-    one asks this first and takes plain tensor operations instead. Inside a compiled graph the answer is ``False``.
+    The mark is the one that :func:`torch.compiler.assume_constant_result` sets, which imports the compiler.
+
+    Example:
+        >>> @constant_result
+        ... def answer() -> int:
+        ...     return 42
+        >>> answer()
+        42
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant_result
+def writes_onnx() -> bool:
+    """Say whether torch is writing an ONNX file now; its exporter is not imported for this.
+
+    Example:
+        >>> writes_onnx()
+        False
+    """
+    onnx = sys.modules.get("torch.onnx")
+    return onnx is not None and bool(onnx.is_in_onnx_export())
+
+
+def is_traced() -> bool:
+    """Say whether ``torch.jit.trace``, or the exporter to ONNX that uses it, follows what is computed now.
+
+    Example:
+        >>> is_traced()
+        False
+    """
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def constant_in_onnx() -> AbstractContextManager[Any]:
+    """Return a context whose results are constants of an ONNX file that torch is writing by a trace; else it does nothing.
+
+    A weight's parametrisation has operations that ONNX lacks, and nothing in a file changes it.
+
+    Example:
+        >>> with constant_in_onnx():
+        ...     torch.ones(1)
+        tensor([1.])
+    """
+    return _untraced() if is_traced() and writes_onnx() else nullcontext()
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+
+def carries_transform(*tensors: Tensor | None) -> bool:
+    """Say whether forward-mode AD, a ``torch.func`` transform or a trace (``torch.jit.trace``) is at work on ``tensors``.
+
+    A custom op, an ``autograd.Function`` or a write in place would be silently wrong or raise there; whoever has one asks
+    this first and takes plain tensor operations instead. Inside a compiled graph the answer is ``False``.
 
     Example:
         >>> carries_transform(torch.ones(2))
@@ -167,7 +279,7 @@ def carries_transform(*tensors: Tensor | None) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch._C._functorch.peek_interpreter_stack() is not None or is_traced():
         return True
     if torch.autograd.forward_ad._current_level < 0:  # no level is open, so nothing carries a tangent
         return False

@@ -14,6 +14,7 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "EngineError",
+    "LayoutWarning",
     "NotFiniteError",
     "NotInvertibleError",
     "RunError",
@@ -65,6 +66,10 @@ class CertificateError(SteadyError, ValueError):
 
 class EngineError(SteadyError, RuntimeError):
     """The engine asked for cannot run this layer."""
+
+
+class LayoutWarning(UserWarning):
+    """An input has the shape that batch and time in each other's place would give."""
 
 
 class ConversionError(SteadyError, ValueError):

@@ -1,11 +1,16 @@
-"""Scratch that never shows, and denormal numbers that never stay."""
+"""Scratch that never shows, denormal numbers that never stay, and no Python object that a run keeps of each step."""
+
+import gc
+import sys
+from collections.abc import Callable
+from types import FrameType
 
 import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.cpu import memory
-from steadyrnn.engines.cpu.memory import flushed_denormals, scratch
+from steadyrnn.engines.cpu.memory import Steps, flushed_denormals, scratch
 from steadyrnn.engines.select import ENGINES
 from tests.support.recurrences import Case, make
 
@@ -91,3 +96,64 @@ def test_decayed_states_and_gradients_are_zero_or_normal(reverse: bool) -> None:
     for tensor in (output.detach(), gradient):
         assert not ((tensor != 0) & (tensor.abs() < tiny)).any()
     assert output[0 if reverse else -1].abs().max() == 0
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("steps", [1, 63, 64, 65, 200])
+def test_views_by_time_are_those_of_the_tensor(steps: int, order: int) -> None:
+    tensor = torch.arange(steps * 2).view(steps, 1, 2)
+    views = Steps(tensor)
+    for time in range(steps)[::order]:
+        assert views[time].equal(tensor[time])
+        assert views[time].data_ptr() == tensor[time].data_ptr()
+        assert len(views) <= 64
+
+
+def most_objects(run: Callable[[], object]) -> int:
+    """Return how many more objects there were at any time in a run than before it, by looking every now and then."""
+    calls, most = 0, 0
+
+    def look(_frame: FrameType, event: str, _what: object) -> None:
+        nonlocal calls, most
+        calls += event == "c_call"
+        if event == "c_call" and calls % 200 == 0:
+            most = max(most, len(gc.get_objects()))
+
+    gc.collect()
+    gc.freeze()  # so that only what comes now is counted
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+        gc.unfreeze()
+    return most
+
+
+LONG_CASES = {
+    "plain": {},
+    "ragged": {"lengths": True},
+    "reverse": {"lengths": True, "reverse": True},
+    "factored": {"factored": True},
+    "recompute": {"recompute": True},
+}
+
+
+@pytest.mark.parametrize(("engine", "gradients"), [("cpu", False), ("cpu", True), ("reference", False)])
+@pytest.mark.parametrize("case", LONG_CASES)
+@pytest.mark.parametrize("name", CELLS)
+def test_no_run_keeps_an_object_of_each_step(name: str, case: str, gradients: bool, engine: str) -> None:
+    # the reference under autograd has torch's own graph, a node an operation
+    steps, options = 1024, dict(LONG_CASES[case])
+    lengths = (steps, steps // 2, 3) if options.pop("lengths", False) else None
+    run = make(CELLS[name], Case(steps=steps, hidden=2, lengths=lengths, **options))
+
+    def whole() -> None:
+        with torch.set_grad_enabled(gradients):
+            output = ENGINES[engine].run(run)[0]
+            if gradients:
+                output.sum().backward()
+
+    ENGINES[engine].run(make(CELLS[name], Case()))  # what is made once
+    assert most_objects(whole) < steps

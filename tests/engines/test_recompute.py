@@ -48,3 +48,17 @@ def test_reference_gives_the_same_with_recomputation(name: str, case: Case) -> N
 def test_recomputation_keeps_far_less(engine: str, name: str) -> None:
     plain = saved_numbers(engine, name, Case(steps=100))
     assert 5 * saved_numbers(engine, name, Case(steps=100, recompute=True)) < plain
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("lengths", [None, (0, 0, 0)], ids=["full", "empty"])
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("name", CELLS)
+def test_final_states_are_memory_of_their_own(name: str, steps: int, lengths: tuple[int, ...] | None, recompute: bool) -> None:
+    run = make(CELLS[name], Case(steps=steps, lengths=lengths, recompute=recompute))
+    before = [state.detach().clone() for state in run.state]
+    with torch.no_grad():
+        output, finals = ENGINES["cpu"].run(run)
+        for final in (output, *finals):
+            final.fill_(7.0)  # what a caller does to its results must not reach what it gave
+    assert all(torch.equal(state, kept) for state, kept in zip(run.state, before, strict=True))

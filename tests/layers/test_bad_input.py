@@ -1,5 +1,6 @@
 """Every mistake DESIGN 5 and USERS 2 list, with the error each gets; nothing is changed by any of them."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from steadyrnn.errors import (
     ConstraintError,
     DeviceError,
     DtypeError,
+    LayoutWarning,
     NotFiniteError,
     NotInvertibleError,
     ShapeError,
@@ -23,6 +25,7 @@ from steadyrnn.errors import (
 )
 from steadyrnn.layers.cells import GRUCell, LSTMCell, RNNCell
 from steadyrnn.layers.gru import GRU
+from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 from tests.support.layers import assert_state_kept
@@ -290,3 +293,101 @@ def test_failed_run_leaves_the_layer_usable(name: str, monkeypatch: pytest.Monke
         with pytest.raises(MemoryError):
             layer(X)
     assert torch.equal(layer(X)[0], expected)
+
+
+FLAGS = {
+    "layers": ("batch_first", "bidirectional", "learn_initial_state", "recompute"),
+    "cells": ("learn_initial_state",),
+}
+WITH_FLAG = [
+    *((make, flag) for make in LAYERS.values() for flag in FLAGS["layers"]),
+    *((make, flag) for make in SINGLE.values() for flag in FLAGS["cells"]),
+    *((make, "bias") for make in (*LAYERS.values(), *SINGLE.values(), Linear)),
+    *((make, "reset_after") for make in (GRU, GRUCell)),
+]
+
+
+@pytest.mark.parametrize("value", ["x", "", None, 2, 0.0, [], torch.tensor(True)], ids=repr)
+@pytest.mark.parametrize(("make", "flag"), WITH_FLAG, ids=lambda x: getattr(x, "__name__", x))
+def test_flag_of_another_kind_is_refused(make: Callable[..., nn.Module], flag: str, value: object) -> None:
+    with pytest.raises((ArgumentTypeError, ArgumentError), match=f"`{flag}` must be True"):
+        make(3, 4, **{flag: value})
+
+
+@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize(("make", "flag"), WITH_FLAG, ids=lambda x: getattr(x, "__name__", x))
+def test_flag_may_be_a_number_as_in_torch(make: Callable[..., nn.Module], flag: str, value: int) -> None:
+    module, plain = make(3, 4, **{flag: value}), make(3, 4, **{flag: bool(value)})
+    assert repr(module) == repr(plain)
+    assert list(module.state_dict()) == list(plain.state_dict())
+
+
+@pytest.mark.parametrize("place", [0, None, "cpu"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_follows_bidirectional_is_given_by_name(name: str, place: object) -> None:
+    before = (3, 4, 1, *(["tanh"] if name == "RNN" else []), True, False, 0.0, False)
+    LAYERS[name](*before)
+    with pytest.raises(ArgumentTypeError, match="`proj_size`"):
+        LAYERS[name](*before, place)
+
+
+ALL = {**LAYERS, **SINGLE, "Linear": Linear}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_sparse_input_is_refused(name: str) -> None:
+    x = torch.ones(2, 3) if name in SINGLE or name == "Linear" else torch.ones(2, 2, 3)
+    for sparse in (x.to_sparse(), *([x.to_sparse_csr()] if x.dim() == 2 else [])):
+        with pytest.raises(ArgumentTypeError, match=r"`input` must be a dense tensor.*to_dense"):
+            ALL[name](3, 4)(sparse)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", ALL)
+def test_input_that_is_not_floating_is_told_to_convert_itself(name: str, dtype: torch.dtype) -> None:
+    shape = (2, 3) if name in SINGLE or name == "Linear" else (2, 2, 3)
+    with pytest.raises(DtypeError, match=r"input\.to\(torch\.float32\)") as raised:
+        ALL[name](3, 4)(torch.ones(shape, dtype=dtype))
+    assert f".to({dtype})" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *SINGLE])
+def test_sparse_state_is_refused(name: str) -> None:
+    state = torch.zeros(2, 4) if name in SINGLE else torch.zeros(1, 2, 4)
+    x, sparse = torch.ones(2, 3) if name in SINGLE else torch.ones(2, 2, 3), state.to_sparse()
+    with pytest.raises(ArgumentTypeError, match="`hx` must be a dense tensor"):
+        ALL[name](3, 4)(x, (sparse, state) if name.startswith("LSTM") else sparse)
+
+
+@pytest.mark.parametrize("transition", ["free", "ornn", "ball"])
+@pytest.mark.parametrize("name", ALL)
+def test_sparse_or_integer_weight_is_refused(name: str, transition: str) -> None:
+    module = ALL[name](4, 4, **{"weight" if name == "Linear" else "transition": transition})
+    weight = "weight" if name == "Linear" else "weight_hh" if name in SINGLE else "weight_hh_l0"
+    good = getattr(module, weight).detach()
+    for bad, error in ((good.to_sparse(), ArgumentTypeError), (good.long(), DtypeError), (good.cfloat(), DtypeError)):
+        value = nn.Parameter(bad, requires_grad=False) if transition == "free" else bad
+        with assert_state_kept(module), pytest.raises(error, match=r"must be a dense tensor|must have a real floating dtype"):
+            setattr(module, weight, value)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_long_series_in_the_place_of_the_batch_is_warned_of_once(name: str) -> None:
+    layer, x = LAYERS[name](3, 4), torch.zeros(1, 50_000, 3)
+    with pytest.warns(LayoutWarning, match=r"one step of 50000 rows.*batch_first=True"):
+        layer(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+
+
+def test_calls_that_mean_one_step_are_not_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RNN(3, 4)(torch.zeros(1, 1024, 3))
+        RNN(3, 4)(torch.zeros(1, 50_000, 3), torch.zeros(1, 50_000, 4))
+        RNN(3, 4)(torch.zeros(2, 50_000, 3))
+        RNN(3, 4)(torch.zeros(1, 50_000, 3), lengths=torch.ones(50_000, dtype=torch.int64))
+        RNN(3, 4, batch_first=True)(torch.zeros(1, 50_000, 3))
+        RNN(3, 4, batch_first=True)(torch.zeros(50_000, 1, 3))
+        RNN(3, 4)(torch.zeros(50_000, 3))

@@ -125,7 +125,7 @@ def test_explain_says_that_a_name_was_asked_for() -> None:
 def test_explain_says_why_the_reference_ran() -> None:
     layer = make("gru")
     torch.func.jvp(lambda t: layer(t)[0], (data(),), (data(),))
-    assert "forward-mode AD or a torch.func transform" in layer.explain()
+    assert "forward-mode AD, a torch.func transform" in layer.explain()
 
 
 def test_engine_that_is_not_here_is_refused_when_it_should_run() -> None:

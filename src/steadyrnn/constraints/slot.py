@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import without_autocast
-from steadyrnn.errors import ConstraintError
+from steadyrnn.checks import constant_in_onnx, without_autocast, writes_onnx
+from steadyrnn.errors import ConstraintError, ConversionError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Constraint, Kind, Projected, membership_tolerance
+from .free import Free
 from .loading import put_back, remember
 from .precision import widened
 
@@ -114,8 +115,18 @@ class Slot(nn.Module, Projected):
         return known[2]
 
     def _evaluate(self) -> Tensor:
-        with without_autocast(self.raw0.device):
+        self._refuse_onnx()
+        with constant_in_onnx(), without_autocast(self.raw0.device):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
+
+    def _refuse_onnx(self) -> None:
+        """Refuse to be written to ONNX by torch's exporter of compiled graphs, which has no constants."""
+        plain = self.constraint.kind is Kind.PROJECTION or isinstance(self.constraint, Free)  # the raw tensor is the weight
+        if not plain and torch.compiler.is_exporting() and writes_onnx():
+            raise ConversionError(
+                f"A weight in the set of {self.constraint} has operations that ONNX lacks. Pass `dynamo=False`, or write "
+                "`steadyrnn.to_torch(layer)` instead of a layer."
+            )
 
     def operator(self) -> DiagonalLowRank | None:
         """Return the weight in factored form, or None where it has none that pays."""
@@ -123,7 +134,8 @@ class Slot(nn.Module, Projected):
         return operator
 
     def _evaluate_operator(self) -> DiagonalLowRank | None:
-        with without_autocast(self.raw0.device):
+        self._refuse_onnx()
+        with constant_in_onnx(), without_autocast(self.raw0.device):
             operator = self.constraint.operator(*self.raws())
             return None if operator is None else operator.to(self.raw0.dtype)
 

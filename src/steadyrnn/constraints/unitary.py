@@ -6,7 +6,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from steadyrnn.errors import ShapeError
+from steadyrnn.checks import is_traced
+from steadyrnn.errors import ConversionError, ShapeError
 from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
 from steadyrnn.linalg.unitary import complexify, realify, restricted_unitary
@@ -108,6 +109,11 @@ class RestrictedUnitary(Constraint):
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(2M, 2M)``."""
+        if is_traced():
+            raise ConversionError(
+                "A trace of RestrictedUnitary is refused: TorchScript's derivatives of complex products are wrong from the "
+                "second call on. Use `torch.export.export`, or trace `steadyrnn.to_torch(layer)`."
+            )
         phases, reflectors = raw
         return restricted_unitary(phases, reflectors, self.permutation)
 

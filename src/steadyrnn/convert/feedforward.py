@@ -123,7 +123,8 @@ class WindowNetwork(nn.Module):
     ) -> Tensor | PackedSequence:
         """Return every output, from the ``window`` inputs up to its own.
 
-        The first ``window`` outputs come from the layer's own initial state, so they are exact.
+        The first ``window`` outputs come from the layer's own initial state, so they are exact. A compiled or exported graph
+        runs all windows at once and does not prove again that ``bound`` holds for its weights: read ``report`` before.
 
         Args:
             input: (T, B, D), (B, T, D) if the layer has ``batch_first``, (T, D), or a packed sequence.
@@ -147,16 +148,20 @@ class WindowNetwork(nn.Module):
         if data.shape[-1] != self.rnn.input_size:
             raise ShapeError(f"`input` must have {self.rnn.input_size} features, but has {data.shape[-1]}.")
         _check_norms(data, self.input_bound, _covered(self.rnn, self.input_bound))
-        _ = self.report  # the proof must be of the weights that are used
+        if not torch.compiler.is_compiling():  # a graph has no weights to prove anything of
+            _ = self.report  # the proof must be of the weights that are used
 
     def _outputs(self, data: Tensor) -> Tensor:
         """Return the outputs (T, B, H) of inputs (T, B, D)."""
         if data.shape[0] == 0:
             return data.new_zeros(*data.shape[:-1], self.rnn.hidden_size)
         outputs = [self._exact(data[: self.window])]
-        rows = self.block or _windows_at_once(self.rnn, self.window, data.shape[1])
-        for start in range(1, data.shape[0] - self.window + 1, rows):
-            outputs.append(self._windows(data[start : start + rows + self.window - 1]))
+        if not torch.compiler.is_compiling():
+            rows = self.block or _windows_at_once(self.rnn, self.window, data.shape[1])
+            for start in range(1, data.shape[0] - self.window + 1, rows):
+                outputs.append(self._windows(data[start : start + rows + self.window - 1]))
+        elif data.shape[0] > self.window:  # a graph has no number of blocks
+            outputs.append(self._windows(data[1:]))
         return torch.cat(outputs)
 
     def _exact(self, data: Tensor) -> Tensor:
@@ -310,6 +315,10 @@ def _covered(rnn: Layer, input_bound: float) -> float:
 
 def _check_norms(data: Tensor, input_bound: float, covered: float) -> None:
     """Refuse inputs that the proof does not cover."""
+    if torch.compiler.is_compiling():
+        norms = torch.linalg.vector_norm(data.detach().double(), dim=-1)
+        torch._assert_async((norms <= covered).all(), "`input` must have vectors of 2-norm up to `input_bound`")
+        return
     check_finite("input", data)
     longest = float(torch.linalg.vector_norm(data.detach().double(), dim=-1).max()) if data.numel() else 0.0
     if not longest <= covered:

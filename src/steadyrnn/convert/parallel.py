@@ -17,6 +17,7 @@ from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropou
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import carries_transform, check_number, check_positive_int, without_autocast
 from steadyrnn.engines.awaited import largest_norm
+from steadyrnn.engines.compiler import uncompiled
 from steadyrnn.engines.rounding import Sizes, sizes_of
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.arguments import check_input, check_states
@@ -185,7 +186,7 @@ class Parallel(nn.Module):
         shown = {"tol": self.tol, "chunk": self.chunk, "input_bound": self.input_bound, "gradient_tol": self.gradient_tol}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def forward(
         self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor | PackedSequence, Any]:

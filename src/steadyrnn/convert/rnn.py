@@ -43,6 +43,7 @@ def fresh_rnn(rnn: RNN, hidden_size: int, bias: bool | Literal["single"], learn_
     with torch.random.fork_rng(devices=[weight.device] if weight.device.type == "cuda" else []):
         return RNN(
             rnn.input_size, hidden_size, rnn.num_layers, rnn.activation, bias, rnn.batch_first,
-            rnn.dropout if rnn.num_layers > 1 else 0.0, rnn.bidirectional, weight.device, weight.dtype,
-            learn_initial_state=learn_initial_state, engine=rnn.engine, recompute=rnn.recompute,
+            rnn.dropout if rnn.num_layers > 1 else 0.0, rnn.bidirectional,
+            device=weight.device, dtype=weight.dtype, learn_initial_state=learn_initial_state, engine=rnn.engine,
+            recompute=rnn.recompute,
         )  # fmt: skip

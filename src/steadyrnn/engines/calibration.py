@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 
+from steadyrnn.checks import constant_result
+
 from .calibration_table import VARIABLE, Row, Table, packaged_table, read_table
 
 __all__ = ["GPU", "Fastest", "Measured", "fastest", "gpu_of", "measured", "nearest", "row_name", "table_in_use", "table_record"]
@@ -106,7 +108,7 @@ def row_name(key: str) -> str | None:
     return {"gru:after": "gru-after", "lstm": "lstm"}.get(key)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # reads files, which a compiler cannot look into
+@constant_result  # reads files, which a compiler cannot look into
 def measured(index: int, cell: str, dtype: str, gradients: bool) -> Measured | None:
     """Return what the table in use for a device says of one kind of recurrence, None if nothing."""
     gpu = gpu_of(index)

@@ -14,6 +14,7 @@ from steadyrnn.cells.registry import cell_from_key
 from .adjoint import gradients_of, wants_graph
 from .base import Recurrence
 from .call import Call, Forward, Kernel
+from .flop_counter import list_flops, teach_flop_counters
 from .reference import ReferenceEngine
 from .weights import grouped
 
@@ -171,19 +172,24 @@ class Eager(Function):
         with torch._C._AutoDispatchBelowAutograd():
             result: tuple[Tensor, Tensor, Tensor, Tensor] = op.forward(*inputs)
         setup_context(ctx, inputs, result)
-        ctx.back = op.backward
+        ctx.registered = op
         return result
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return gradients in the order of ``forward``'s arguments."""
-        return None, None, None, *pulled_back(ctx.kept, ctx.saved_tensors, ctx.needs_input_grad[3:], grads, ctx.back)
+        traced = torch._C._len_torch_dispatch_stack() > 0  # a mode wants to see the op, and not what is inside
+        if traced:
+            teach_flop_counters()
+        back = ctx.registered.op_back if traced else ctx.registered.backward
+        return None, None, None, *pulled_back(ctx.kept, ctx.saved_tensors, ctx.needs_input_grad[3:], grads, back)
 
 
 class RegisteredOp(NamedTuple):
     """An op and the functions behind it."""
 
     op: Any
+    op_back: Any
     forward: Any
     backward: Any
 
@@ -197,7 +203,8 @@ def register(name: str, device: str, kernel: Kernel) -> RegisteredOp:
     op.register_fake(forward_fake)
     op_back.register_fake(backward_fake)
     op.register_autograd(autograd_formula(op_back), setup_context=setup_context)
-    return RegisteredOp(op, forward, backward)
+    list_flops(name)
+    return RegisteredOp(op, op_back, forward, backward)
 
 
 def is_plain(tensors: Sequence[Tensor | None]) -> bool:
@@ -241,6 +248,8 @@ def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence
         kept = Kept(run.cell.key, run.reverse, run.recompute, len(state), len(recurrent))
         result = run_plain(registered, kept, run.batch_sizes, tensors, keep)
     else:
+        if not torch.compiler.is_compiling():
+            teach_flop_counters()
         result = registered.op(
             run.input, run.weight_ih, state, list(recurrent), *biases, run.batch_sizes, run.cell.key, run.reverse,
             run.recompute, keep,

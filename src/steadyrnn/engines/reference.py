@@ -7,12 +7,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from steadyrnn.cells.base import Recur, State
-from steadyrnn.checks import carries_transform
+from steadyrnn.checks import carries_transform, is_traced
 
 from .base import Engine, Recurrence
 from .weights import Gate, as_gates
 
 __all__ = ["ReferenceEngine", "running_rows"]
+
+_BLOCK = 64  # steps whose outputs are tensors of their own: one for each step would be most of a long run's memory
 
 
 def running_rows(batch_sizes: Tensor, rows: int, device: torch.device) -> Tensor:
@@ -100,15 +102,33 @@ class ReferenceEngine(Engine):
         running = None
         if recurrence.batch_sizes is not None:
             running = running_rows(recurrence.batch_sizes, rows, x.device).unsqueeze(-1)
-        outputs: list[Tensor] = [x.new_empty(0)] * steps
+        outputs: list[Tensor] = []  # of the last steps
+        blocks: list[Tensor] = []  # of those before
+        # a traced run holds so many steps: taken apart like this, it refuses another length, which it would else cut off
+        gates_at = gates_x.unbind(0) if is_traced() else gates_x
         for t in reversed(range(steps)) if recurrence.reverse else range(steps):
-            new = cell.step(gates_x[t], state, recur, recurrence.theta)
+            new = cell.step(gates_at[t], state, recur, recurrence.theta)
             if running is None:
-                state, outputs[t] = new, new[0]
+                state, output = new, new[0]
             else:
                 on = running[t]
                 state = tuple(torch.where(on, after, before) for after, before in zip(new, state, strict=True))
-                outputs[t] = torch.where(on, new[0], torch.zeros_like(new[0]))
+                output = torch.where(on, new[0], torch.zeros_like(new[0]))
+            outputs.append(output)
+            if len(outputs) == _BLOCK:
+                blocks.append(joined(outputs, recurrence.reverse))
+                outputs = []
         if steps == 0:
             return gates_x.new_empty(0, rows, state[0].shape[-1]), state
-        return torch.stack(outputs), state
+        blocks += [joined(outputs, recurrence.reverse)] if outputs else []
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks[::-1] if recurrence.reverse else blocks), state
+
+
+def joined(outputs: list[Tensor], reverse: bool) -> Tensor:
+    """Return outputs, in the order in which they were run, as one tensor in the order of time.
+
+    Example:
+        >>> joined([torch.tensor(1.0), torch.tensor(2.0)], reverse=True)
+        tensor([2., 1.])
+    """
+    return torch.stack(outputs[::-1] if reverse else outputs)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import carries_transform
+from steadyrnn.checks import carries_transform, writes_onnx
 from steadyrnn.errors import ArgumentError, EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
@@ -64,16 +64,19 @@ def check_engine(name: str) -> str:
 def select(requested: str, recurrence: Recurrence) -> Choice:
     """Return the engine to run, with the reason.
 
-    Forward-mode AD and ``torch.func`` transforms go to the reference, whose plain operations they understand; an engine
+    Forward-mode AD, ``torch.func`` and traces go to the reference, whose plain operations they understand; an engine
     asked for by name is never replaced by another, but raises where it cannot run. On a GPU ``"auto"`` takes the fastest
     by a table of measured times, where there is one for the device.
     """
     if carries_transform(*recurrence.tensors):
         if requested in ("auto", "reference"):
-            return Choice("reference", "forward-mode AD or a torch.func transform is at work")
+            return Choice("reference", "forward-mode AD, a torch.func transform or a trace is at work")
         raise EngineError(
-            f"`engine` {requested!r} cannot run under forward-mode AD or a torch.func transform; use 'auto' or 'reference'."
+            f"`engine` {requested!r} cannot run under forward-mode AD, a torch.func transform or torch.jit.trace; "
+            "use 'auto' or 'reference'."
         )
+    if torch.compiler.is_exporting() and requested == "auto" and writes_onnx():
+        return Choice("reference", "ONNX has none of our operations")
     if torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0:
         raise EngineError("Forward-mode AD through a compiled layer would be silently zero; call the layer uncompiled.")
     if requested != "auto":

@@ -9,11 +9,19 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.checks import check_positive_int, without_autocast
+from steadyrnn.checks import check_dense, check_flag, check_positive_int, without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
-from .arguments import check_dropout, check_input, check_states, refuse_projection
+from .arguments import (
+    check_dropout,
+    check_input,
+    check_states,
+    check_traced,
+    refuse_positional,
+    refuse_projection,
+    warn_of_layout,
+)
 from .packed import Opened, close_sequence, open_sequence
 from .transition import TransitionLike
 from .weights import RecurrentWeights
@@ -25,6 +33,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
     """What RNN, GRU and LSTM share; a final class gives the cell and the type of its state."""
 
     proj_size = 0
+    _warned = False
 
     def __init__(
         self,
@@ -36,9 +45,9 @@ class RecurrentLayer(RecurrentWeights, ABC):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *extra: object,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        *,
         transition: TransitionLike | StableLSTM = "free",
         learn_initial_state: bool = False,
         engine: str = "auto",
@@ -46,15 +55,16 @@ class RecurrentLayer(RecurrentWeights, ABC):
         proj_size: int = 0,
     ) -> None:
         super().__init__()
+        refuse_positional(extra)
         refuse_projection(proj_size)
         self._prepare(cell, input_size, hidden_size, bias)
         self.num_layers = check_positive_int("num_layers", num_layers)
-        self.batch_first = bool(batch_first)
+        self.batch_first = check_flag("batch_first", batch_first)
         self.dropout = check_dropout(dropout, self.num_layers)
-        self.bidirectional = bool(bidirectional)
-        self.learn_initial_state = bool(learn_initial_state)
+        self.bidirectional = check_flag("bidirectional", bidirectional)
+        self.learn_initial_state = check_flag("learn_initial_state", learn_initial_state)
         self.engine = check_engine(engine)
-        self.recompute = bool(recompute)
+        self.recompute = check_flag("recompute", recompute)
         self._ran: Choice | None = None
         self._make(transition, {"device": device, "dtype": dtype})
         self._draw()
@@ -127,8 +137,9 @@ class RecurrentLayer(RecurrentWeights, ABC):
     def _final(self, states: State) -> Any:
         """Return final states in the form the user gets them."""
 
+    # `lengths` is meant as a keyword; torch's tracing ONNX exporter hands every default over by its place
     def forward(
-        self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
+        self, input: Tensor | PackedSequence, hx: Any = None, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor | PackedSequence, Any]:
         """Run the layer over a sequence.
 
@@ -140,11 +151,17 @@ class RecurrentLayer(RecurrentWeights, ABC):
         Returns:
             Outputs of the last layer in the input's form, zero at padding, and the final states of all layers.
         """
+        check_traced(input, lengths)
+        if isinstance(input, Tensor):
+            check_dense("input", input)
         opened, batched = open_sequence(input, lengths, self.batch_first)
         weight, places, rows = self.weight_ih_l0, self.num_layers * self.directions, opened.data.shape[1]
         dtype = check_input(self, opened.data, weight)
         expected = (places, rows, self.hidden_size) if batched else (places, self.hidden_size)
         given = check_states(self._states(hx), expected, weight)
+        doubtful = given is None and batched and opened.batch_sizes is None and not self.batch_first
+        if doubtful and not self._warned and warn_of_layout(self, opened.data):
+            self._warned = True
         if given is not None and not batched:
             given = tuple(state.unsqueeze(1) for state in given)
         opened = opened._replace(data=opened.data.to(dtype))

@@ -11,7 +11,7 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import without_autocast
+from steadyrnn.checks import check_flag, without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentTypeError, ShapeError
@@ -38,7 +38,7 @@ class RecurrentStep(RecurrentWeights, ABC):
     ) -> None:
         super().__init__()
         self._prepare(cell, input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
-        self.learn_initial_state = bool(learn_initial_state)
+        self.learn_initial_state = check_flag("learn_initial_state", learn_initial_state)
         self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
         self._draw()
 
@@ -156,7 +156,7 @@ class GRUCell(RecurrentStep):
         reset_after: bool = True,
         learn_initial_state: bool = False,
     ) -> None:
-        cell, kwargs = GRUStep(bool(reset_after)), {"device": device, "dtype": dtype}
+        cell, kwargs = GRUStep(check_flag("reset_after", reset_after)), {"device": device, "dtype": dtype}
         super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
 
     def _states(self, hx: Tensor | None) -> State | None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
+from steadyrnn.checks import check_flag
 
 from .base import RecurrentLayer
 from .transition import TransitionLike
@@ -30,6 +31,7 @@ class GRU(RecurrentLayer):
         batch_first: Whether batched tensors are (B, T, ...).
         dropout: Probability between layers.
         bidirectional: Whether to run both ways.
+        extra: Refused: what follows is given by name (here torch has ``proj_size``).
         device: Where parameters live.
         dtype: Their dtype.
         transition: The set of the candidate's weight, or a mapping from gates to sets.
@@ -60,9 +62,9 @@ class GRU(RecurrentLayer):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *extra: object,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        *,
         transition: TransitionLike = "free",
         reset_after: bool = True,
         learn_initial_state: bool = False,
@@ -70,12 +72,12 @@ class GRU(RecurrentLayer):
         recompute: bool = False,
         proj_size: int = 0,
     ) -> None:
+        self.reset_after = check_flag("reset_after", reset_after)
         super().__init__(
-            GRUStep(bool(reset_after)), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            device, dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
+            GRUStep(self.reset_after), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            *extra, device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
             recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
-        self.reset_after = bool(reset_after)
 
     def extra_repr(self) -> str:
         """Show the reset form too."""

@@ -1,19 +1,19 @@
 """The affine layer."""
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import check_positive_int
+from steadyrnn.checks import check_flag, check_positive_int, check_weight
 from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
 
-from .arguments import check_input
+from .arguments import check_input, refuse_quantization, refuse_script
 
 __all__ = ["Linear"]
 
@@ -74,7 +74,7 @@ class Linear(nn.Module):
             self.register_parameter("weight", nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         else:
             self.slot = Slot(constraint, *shape, device, dtype)
-        vector = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
+        vector = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if check_flag("bias", bias) else None
         self.register_parameter("bias", vector)
         self.reset_parameters()
 
@@ -91,6 +91,10 @@ class Linear(nn.Module):
             bound = 1 / math.sqrt(self.in_features)
             self.bias.uniform_(-bound, bound)
 
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse ``torch.jit.script``, which asks this before anything else."""
+        refuse_script(self)
+
     def __getattr__(self, name: str) -> Any:
         """Compute ``weight`` on read, where it is constrained."""
         if name == "weight":
@@ -101,13 +105,17 @@ class Linear(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Assign ``weight`` through the constraint's right inverse, where it is constrained."""
+        if name == "qconfig":  # what torch.ao.quantization sets on every module it walks over
+            refuse_quantization(self)
         if name == "weight":
             slot = self.__dict__.get("_modules", {}).get("slot")
             if slot is not None:
                 if not isinstance(value, Tensor):
                     raise ArgumentTypeError(f"`weight` must be a tensor, but is of type {type(value).__name__}.")
-                slot.assign(value)
+                slot.assign(check_weight("weight", value))
                 return
+            if isinstance(value, Tensor):
+                check_weight("weight", value)
         super().__setattr__(name, value)
 
     def forward(self, input: Tensor) -> Tensor:

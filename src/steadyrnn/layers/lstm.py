@@ -31,6 +31,7 @@ class LSTM(RecurrentLayer):
         batch_first: Whether batched tensors are (B, T, ...).
         dropout: Probability between layers.
         bidirectional: Whether to run both ways.
+        extra: Refused: what follows is given by name (here torch has ``proj_size``).
         device: Where parameters live.
         dtype: Their dtype.
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
@@ -60,9 +61,9 @@ class LSTM(RecurrentLayer):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *extra: object,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        *,
         transition: TransitionLike | StableLSTM = "free",
         learn_initial_state: bool = False,
         engine: str = "auto",
@@ -70,9 +71,9 @@ class LSTM(RecurrentLayer):
         proj_size: int = 0,
     ) -> None:
         super().__init__(
-            LSTMStep(), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype,
-            transition=transition, learn_initial_state=learn_initial_state, engine=engine, recompute=recompute,
-            proj_size=proj_size,
+            LSTMStep(), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, *extra,
+            device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
+            recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
 
     def _states(self, hx: Any) -> State | None:

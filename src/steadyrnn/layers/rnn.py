@@ -32,6 +32,7 @@ class RNN(RecurrentLayer):
         batch_first: Whether batched tensors are (B, T, ...).
         dropout: Probability between layers.
         bidirectional: Whether to run both ways.
+        extra: Refused: what follows is given by name (here torch has ``proj_size``).
         device: Where parameters live.
         dtype: Their dtype.
         transition: The set: a name, a constraint, or a mapping ``{"h": ...}``. A constraint is a template.
@@ -61,9 +62,9 @@ class RNN(RecurrentLayer):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *extra: object,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        *,
         transition: TransitionLike = "free",
         learn_initial_state: bool = False,
         engine: str = "auto",
@@ -73,7 +74,7 @@ class RNN(RecurrentLayer):
         self._activation = as_activation(nonlinearity)
         super().__init__(
             RNNStep(self._activation), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            device, dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
+            *extra, device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
             recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.checks import check_weight
 from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
@@ -79,6 +80,7 @@ class Transition(nn.Module):
             raise ArgumentTypeError(f"`weight_hh` must be a tensor, but is of type {type(weight).__name__}.")
         if tuple(weight.shape) != (len(slots) * size, size):
             raise ShapeError(f"`weight_hh` must have shape {(len(slots) * size, size)}, but has {tuple(weight.shape)}.")
+        check_weight("weight_hh", weight)
         kept = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         try:
             for slot, part in zip(slots.values(), weight.split(size), strict=True):

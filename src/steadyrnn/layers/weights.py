@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import check_positive_int
+from steadyrnn.checks import check_positive_int, check_weight
 from steadyrnn.constraints.base import Constraint, Projected, membership_tolerance
 from steadyrnn.constraints.loading import put_back, remember
 from steadyrnn.constraints.registry import JOINT
@@ -19,7 +19,7 @@ from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import RecurrentWeight
 from steadyrnn.errors import ConstraintError
 
-from .arguments import check_bias, check_dtype
+from .arguments import check_bias, check_dtype, refuse_quantization, refuse_script
 from .transition import Transition, TransitionLike, by_gate
 
 __all__ = ["RecurrentWeights"]
@@ -44,6 +44,10 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         self.bias = check_bias(bias)
         self._joint: dict[str, StableLSTM] = {}
         self._inits: dict[str, Constraint] = {}
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse ``torch.jit.script``, which asks this before anything else."""
+        refuse_script(self)
 
     def _read_transition(self, transition: TransitionLike | StableLSTM) -> dict[str, Constraint] | StableLSTM:
         """Return a constraint a gate, or the joint one (of an LSTM)."""
@@ -158,7 +162,11 @@ class RecurrentWeights(nn.Module, Projected, ABC):
             if transition is not None:
                 transition.assign(value)
                 return
+        if name == "qconfig":  # what torch.ao.quantization sets on every module it walks over
+            refuse_quantization(self)
         before = self.__dict__.get("_parameters", {}).get(name)
+        if before is not None and isinstance(value, Tensor):
+            check_weight(name, value)
         super().__setattr__(name, value)
         loading = "_before_load" in self.__dict__  # which checks all weights together at its end
         if before is not None and name.startswith(("weight_", "bias_")) and self._joint and not loading:

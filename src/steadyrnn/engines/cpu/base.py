@@ -1,7 +1,8 @@
 """What the loops of all cell families share: the call, the walk over time, and the products outside it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from ..base import Recurrence
 from ..call import Call, Forward, Gradients
-from .memory import scratch
+from .memory import Steps, scratch
 from .products import History, flat
 
 __all__ = ["Family", "Visit", "folded_bias", "head"]
@@ -50,19 +51,18 @@ class Family(ABC):
     ) -> Gradients:
         """Run the adjoint."""
 
-    def visits(self, *states: Sequence[Tensor]) -> Iterator[Visit]:
-        """Yield the visits of a run while ``states`` (views by time, each (B, H)) are being filled.
+    def visits(self, *states: Steps, back: bool = False) -> Iterator[Visit]:
+        """Yield the visits of a run while ``states`` (views by time, each (B, H)) are being filled; ``back``, last one first.
 
         Running backwards, a row starts when its last step is met: there the states before are the running rows' last
         ones with the newcomers' initial ones below.
         """
-        sizes, start = self.call.sizes, tuple(self.call.state)
-        last, running = -1, 0
-        for time in self.call.times:
+        sizes, start, times = self.call.sizes, tuple(self.call.state), self.running_times()
+        for time in reversed(times) if back else times:
             rows = self.batch if sizes is None else sizes[time]
-            if rows == 0:
-                continue
-            if last < 0:
+            last = time - times.step
+            running = self.batch if sizes is None or time == times[0] else sizes[last]
+            if time == times[0]:
                 before = tuple(head(s, rows) for s in start)
             elif rows <= running:
                 before = tuple(head(views[last], rows) for views in states)
@@ -71,7 +71,14 @@ class Family(ABC):
                     torch.cat([views[last][:running], s[running:rows]]) for views, s in zip(states, start, strict=True)
                 )
             yield Visit(time, rows, before)
-            last, running = time, rows
+
+    def running_times(self) -> range:
+        """Return the times at which any row runs, in the order in which they are run."""
+        sizes = self.call.sizes
+        steps = self.steps if self.batch else 0
+        if sizes is not None:  # which never grow
+            steps = bisect_left(sizes, 0, key=lambda rows: -rows)
+        return range(steps - 1, -1, -1) if self.call.reverse else range(steps)
 
     def project(self, bias: Tensor | None, out: Tensor) -> Tensor:
         """Write the input part of every gate at every time to ``out`` (T, B, G * H): one product, outside the loop."""
@@ -97,7 +104,7 @@ class Family(ABC):
         if self.call.sizes is None:
             return states[last].clone()
         result, ended = start.clone(), 0
-        order = [self.steps - 1 - i for i in range(self.steps)] if not self.call.reverse else [0]
+        order = range(1) if self.call.reverse else range(self.steps - 1, -1, -1)
         for time in order:
             rows = self.call.sizes[time]
             if rows > ended:

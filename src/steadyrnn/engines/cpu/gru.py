@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..call import Call, Forward, Gradients
 from .base import Family, Visit, head
-from .memory import scratch
+from .memory import Steps, scratch
 from .products import Dense, History, flat, gate_products
 
 __all__ = ["GRUFamily"]
@@ -62,10 +62,10 @@ class GRUFamily(Family):
         gates, products = self.parts(stash)
         self.project(self.input_bias(), gates)
         output = call.input.new_empty(self.steps, self.batch, h_size)
-        outputs, all_rz, all_r = output.unbind(0), gates[..., : 2 * h_size].unbind(0), gates[..., :h_size].unbind(0)
-        all_z, all_n = gates[..., h_size : 2 * h_size].unbind(0), gates[..., 2 * h_size :].unbind(0)
-        all_p = products.unbind(0)
-        gating = [(gates[..., part].unbind(0), product.add) for part, product in self.gating]
+        outputs, all_rz, all_r = Steps(output), Steps(gates[..., : 2 * h_size]), Steps(gates[..., :h_size])
+        all_z, all_n = Steps(gates[..., h_size : 2 * h_size]), Steps(gates[..., 2 * h_size :])
+        all_p = Steps(products)
+        gating = [(Steps(gates[..., part]), product.add) for part, product in self.gating]
         for time, rows, (before,) in self.visits(outputs):
             for views, add in gating:
                 add(head(views[time], rows), before)
@@ -93,9 +93,9 @@ class GRUFamily(Family):
         call, h_size = self.call, self.hidden
         gates, products = self.parts(done.stash)
         adjoint = self.adjoint_memory("adjoint", 3 * h_size)
-        grads = None if grad_output is None else grad_output.unbind(0)
+        grads = None if grad_output is None else Steps(grad_output)
         carry = self.carry(grad_state[0], call.state[0])
-        for visit in list(self.visits(done.output.unbind(0)))[::-1]:
+        for visit in self.visits(Steps(done.output), back=True):
             total = head(carry, visit.rows)
             if grads is not None:
                 total.add_(head(grads[visit.time], visit.rows))
@@ -146,7 +146,7 @@ class GRUFamily(Family):
     def gated_gradients(self, adjoint: Tensor, gates: Tensor, output: Tensor) -> list[Tensor]:
         r"""Return the gradient of the weight where the candidate's was applied to :math:`r \circ h`."""
         gated, start = self.adjoint_memory("gated", self.hidden), self.call.state[0]
-        for time, rows, (before,) in self.visits(output.unbind(0)):
+        for time, rows, (before,) in self.visits(Steps(output)):
             torch.mul(before, gates[time, :rows, : self.hidden], out=gated[time, :rows])
         self.clear_padding(gated)
         last = adjoint[..., 2 * self.hidden :]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..call import Call, Forward, Gradients
 from .base import Family, Visit, folded_bias, head
-from .memory import scratch
+from .memory import Steps, scratch
 from .products import gate_products
 
 __all__ = ["LSTMFamily"]
@@ -42,8 +42,8 @@ class LSTMFamily(Family):
         gates, cells = self.parts(stash)
         self.project(folded_bias(call), gates)
         output = call.input.new_empty(self.steps, self.batch, h_size)
-        outputs, all_c, all_gates = output.unbind(0), cells.unbind(0), gates.unbind(0)
-        parts = [(gates[..., part].unbind(0), product.add) for part, product in self.products]
+        outputs, all_c, all_gates = Steps(output), Steps(cells), Steps(gates)
+        parts = [(Steps(gates[..., part]), product.add) for part, product in self.products]
         for time, rows, (h, c) in self.visits(outputs, all_c):
             for views, add in parts:
                 add(head(views[time], rows), h)
@@ -64,9 +64,9 @@ class LSTMFamily(Family):
         call = self.call
         gates, cells = self.parts(done.stash)
         adjoint = self.adjoint_memory("adjoint", 4 * self.hidden)
-        grads = None if grad_output is None else grad_output.unbind(0)
+        grads = None if grad_output is None else Steps(grad_output)
         carry_h, carry_c = (self.carry(g, s) for g, s in zip(grad_state, call.state, strict=True))
-        for visit in list(self.visits(done.output.unbind(0), cells.unbind(0)))[::-1]:
+        for visit in self.visits(Steps(done.output), Steps(cells), back=True):
             rows = visit.rows
             total = head(carry_h, rows)
             if grads is not None:

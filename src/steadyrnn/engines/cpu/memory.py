@@ -8,12 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["KEPT_BYTES", "flushed_denormals", "scratch"]
+__all__ = ["KEPT_BYTES", "Steps", "flushed_denormals", "scratch"]
 
 KEPT_BYTES = 2**24
 """The largest scratch tensor that is kept for the next call; a larger one is given back, since it would add to the peak."""
 
 _LOCAL = threading.local()
+_BLOCK = 64  # times whose views exist at once
 _DENORMAL = 5e-324
 
 
@@ -38,6 +39,32 @@ def scratch(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
         if size * memory.element_size() <= KEPT_BYTES:
             kept[name, like.dtype] = memory
     return memory[:size].view(*shape)
+
+
+class Steps(dict[int, Tensor]):
+    """The views (B, N) of a tensor (T, B, N) by time, of which only those of some neighbouring times exist at once.
+
+    A view takes a hundred times the memory of a number, so a list of all of them would be most of a long run's memory; one
+    by one they would cost as much time as the arithmetic. Times are expected in order, up or down.
+
+    Args:
+        tensor: What is looked at, shape (T, B, N).
+
+    Example:
+        >>> Steps(torch.arange(6).view(3, 1, 2))[2]
+        tensor([[4, 5]])
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def __missing__(self, time: int) -> Tensor:
+        """Make the views of the block of times that ``time`` lies in, in place of those before."""
+        start = time - time % _BLOCK
+        self.clear()
+        self.update(enumerate(self.tensor[start : start + _BLOCK].unbind(0), start))
+        return self[time]
 
 
 @contextmanager

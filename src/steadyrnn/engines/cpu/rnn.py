@@ -1,6 +1,5 @@
 """The Elman loop on the CPU, with a dense or a factored recurrent weight."""
 
-from itertools import zip_longest
 from typing import cast
 
 import torch
@@ -11,6 +10,7 @@ from steadyrnn.activations import Activation
 from ..call import Call, Forward, Gradients
 from ..weights import Gate, grouped
 from .base import Family, folded_bias, head
+from .memory import Steps
 from .products import flat, product_of
 
 __all__ = ["RNNFamily"]
@@ -36,7 +36,7 @@ class RNNFamily(Family):
         gates = call.input.new_empty(self.steps, self.batch, self.hidden)
         self.project(folded_bias(call), gates)
         output = gates if in_place else torch.empty_like(gates)
-        outputs, inputs, add = output.unbind(0), gates.unbind(0), self.product.add
+        outputs, inputs, add = Steps(output), Steps(gates), self.product.add
         for time, rows, (before,) in self.visits(outputs):
             gate = head(inputs[time], rows)
             add(gate, before)
@@ -59,13 +59,14 @@ class RNNFamily(Family):
         """Run the adjoint."""
         call, act = self.call, self.activation
         adjoint = self.adjoint_memory("adjoint", self.hidden)
-        saved = (done.output if act.from_output else done.stash).unbind(0)
-        grads = None if grad_output is None else grad_output.unbind(0)
-        adjoints, carry, added = adjoint.unbind(0), self.carry(grad_state[0], call.state[0]), False
+        saved = Steps(done.output if act.from_output else done.stash)
+        grads = None if grad_output is None else Steps(grad_output)
+        adjoints, carry, added = Steps(adjoint), self.carry(grad_state[0], call.state[0]), False
         grad_theta = None if call.theta is None else torch.zeros_like(call.theta)
-        visits = list(self.visits(done.output.unbind(0)))[::-1]
-        for visit, following in zip_longest(visits, visits[1:]):
-            time, rows, _ = visit
+        visits = self.visits(Steps(done.output), back=True)
+        visit = next(visits, None)
+        while visit is not None:
+            (time, rows, _), following = visit, next(visits, None)
             total, here = head(carry, rows), head(adjoints[time], rows)
             if grads is not None and not added:
                 total.add_(head(grads[time], rows))
@@ -76,6 +77,7 @@ class RNNFamily(Family):
             added = following is not None and following.rows == rows and grads is not None
             ahead = head(grads[following.time], rows) if added and grads is not None and following else None
             self.product.pull(here, ahead, total)
+            visit = following
         self.clear_padding(adjoint)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
         grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()

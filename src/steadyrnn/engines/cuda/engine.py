@@ -1,13 +1,12 @@
 """The engine that runs a recurrence in our own CUDA kernels."""
 
-import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import without_autocast
+from steadyrnn.checks import constant_result, without_autocast
 from steadyrnn.linalg.nvrtc import OnDevice, has_clusters
 
 from ..base import Engine, Recurrence
@@ -22,13 +21,13 @@ from .launch import fits
 __all__ = ["CUDAEngine"]
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asks the driver, which a compiler cannot look into
+@constant_result  # asks the driver, which a compiler cannot look into
 def is_capable(index: int) -> bool:
     """Say whether kernels can be compiled for a device, and run there."""
     return has_clusters(index)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_result
 def has_place(size: int, gates: int) -> bool:
     """Say whether a weight fits the chip, from what a compiler need not look into either."""
     return fits(size, gates)

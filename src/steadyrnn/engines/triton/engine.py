@@ -11,6 +11,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import constant_result
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Engine, Recurrence
@@ -30,7 +31,7 @@ _CAPABLE = (8, 0)
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asks the driver, which a compiler cannot look into
+@constant_result  # asks the driver, which a compiler cannot look into
 def is_capable(index: int) -> bool:
     """Say whether Triton supports a device; AMD's, on which nothing was run, count as none."""
     return torch.version.hip is None and torch.cuda.get_device_capability(index) >= _CAPABLE

@@ -1,0 +1,153 @@
+"""What a first use loads: nothing of torch's compiler, its code generator or its ONNX exporter."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from steadyrnn.checks import constant_result
+from steadyrnn.cli.commands import COMMANDS
+from steadyrnn.engines.compiler import uncompiled
+
+ROOT = Path(__file__).parents[1]
+
+WATCHED = """
+import sys, traceback
+
+HEAVY = ("torch._dynamo", "torch._inductor", "torch.onnx")
+
+
+class Watch:
+    # says who asked for a module that takes long to load
+    def find_spec(self, name, path=None, target=None):
+        if name in HEAVY:
+            asked = [frame.filename for frame in traceback.extract_stack()]
+            if not any("/torch/optim/" in name for name in asked):  # torch's own optimizers load the compiler
+                print("LOADED", name, "for", [name for name in asked if "steadyrnn" in name][-1:])
+        return None
+
+
+sys.meta_path.insert(0, Watch())
+"""
+
+EVERY_LAYER = """
+import torch
+from steadyrnn.constraints.registry import CONSTRAINTS, JOINT
+
+for kind in (sr.RNN, sr.GRU, sr.LSTM):
+    for name in (*CONSTRAINTS, *(JOINT if kind is sr.LSTM else ())):
+        layer = kind(3, 4, transition=name, num_layers=2, bidirectional=True)
+        layer(torch.randn(5, 2, 3), lengths=torch.tensor([5, 2]))[0].sum().backward()
+for kind in (sr.RNNCell, sr.GRUCell, sr.LSTMCell):
+    cell = kind(3, 4, transition="spectral")
+    cell(torch.randn(2, 3))
+for name in CONSTRAINTS:
+    sr.Linear(4, 4, weight=name)(torch.randn(2, 4)).sum().backward()
+"""
+
+READING = """
+import torch
+
+rnn = sr.RNN(3, 4, transition=sr.SpectralBall(0.5))
+str(sr.certify(rnn, input_bound=1.0))
+sr.spectrum(rnn)
+sr.gradient_flow(rnn, torch.randn(5, 2, 3))
+sr.to_feedforward(rnn, eps=1e-2, input_bound=1.0)(torch.zeros(20, 3, 3))
+sr.to_parallel(rnn, tol=1e-3)(torch.zeros(200, 1, 3))
+sr.to_unitary(sr.RNN(3, 4, nonlinearity="relu", transition=sr.SpectralBall(0.5)), input_bound=1.0)
+sr.to_torch(sr.RNN(3, 4, transition="spectral"))
+sr.from_torch(torch.nn.GRU(3, 4))
+with sr.cached():
+    rnn(torch.randn(5, 2, 3))
+"""
+
+
+def loaded(code: str, folder: Path) -> str:
+    """Return what was loaded of the modules that take long, one line each, by ``code`` in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", WATCHED + textwrap.dedent(code)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return "\n".join(line for line in done.stdout.splitlines() if line.startswith("LOADED"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import steadyrnn\nsteadyrnn.RNN", f"import steadyrnn as sr\n{EVERY_LAYER}", f"import steadyrnn as sr\n{READING}"],
+    ids=["import", "layers", "reading"],
+)
+def test_no_compiler_is_loaded_before_it_is_asked_for(code: str, tmp_path: Path) -> None:
+    assert loaded(code, tmp_path) == ""
+
+
+def test_every_public_name_loads_no_compiler(tmp_path: Path) -> None:
+    assert loaded("import steadyrnn as sr\nfor name in sr.__all__:\n    getattr(sr, name)", tmp_path) == ""
+
+
+def test_the_watch_sees_a_compiler_that_is_loaded(tmp_path: Path) -> None:
+    assert "torch._dynamo" in loaded("import torch\ntorch.compiler.disable(len)", tmp_path)
+
+
+@pytest.mark.slow
+def test_no_command_loads_a_compiler(tmp_path: Path) -> None:
+    quick = "--task.length 10 --task.validation 50 --task.test 50 --train.steps 2 --train.batch_size 8 --train.device cpu"
+    training = [f"train addition --model lstm {quick} --model.width 8 --out RUN"]
+    reading = [
+        *("--help", "--version", *(f"{name} --help" for name in COMMANDS)),
+        *("eval RUN", "certify RUN --input-bound 2", "report RUN --out page.html", "data list", "completion bash"),
+        "convert RUN --to torch",
+    ]
+    for lines in (training, reading):  # apart, since torch's optimizers load the compiler
+        code = f"""
+        from steadyrnn.cli.main import main
+        for line in {lines!r}:
+            status = main(line.split())
+            assert status == 0, (line, status)
+        """
+        assert loaded(code, tmp_path) == ""
+
+
+def test_mark_of_a_constant_is_the_compilers_own() -> None:
+    def ours() -> int:
+        return 1
+
+    def theirs() -> int:
+        return 1
+
+    assert vars(constant_result(ours)) == vars(torch.compiler.assume_constant_result(theirs))
+
+
+def test_constant_is_not_traced() -> None:
+    def ask() -> int:
+        return len(list(Path(ROOT).iterdir())) * 0 + 7  # reads a folder, which a compiler cannot trace
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * asked()
+
+    asked = constant_result(ask)
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 7.0))
+
+
+def test_uncompiled_function_is_not_traced() -> None:
+    traced = []
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        traced.append(torch.compiler.is_compiling())
+        return x + 1
+
+    closed = uncompiled(body)
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return closed(x.sin()).cos()
+
+    x = torch.ones(2)
+    assert torch.equal(torch.compile(run, backend=backend)(x), (x.sin() + 1).cos())
+    assert len(graphs) == 2  # before and behind
+    assert traced == [False]
