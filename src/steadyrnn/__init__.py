@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from steadyrnn.certificates.certify import certify as certify
     from steadyrnn.certificates.certify import recheck as recheck
     from steadyrnn.constraints.attach import constrain as constrain
+    from steadyrnn.constraints.averaging import averaged as averaged
     from steadyrnn.constraints.ball import SpectralBall as SpectralBall
     from steadyrnn.constraints.base import Constraint as Constraint
     from steadyrnn.constraints.cayley import CayleyOrthogonal as CayleyOrthogonal
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from steadyrnn.constraints.exponential import ExpOrthogonal as ExpOrthogonal
     from steadyrnn.constraints.free import Free as Free
     from steadyrnn.constraints.householder import HouseholderOrthogonal as HouseholderOrthogonal
+    from steadyrnn.constraints.membership import project_ as project_
     from steadyrnn.constraints.optimizer import attach_projection as attach_projection
     from steadyrnn.constraints.optimizer import parameter_groups as parameter_groups
     from steadyrnn.constraints.optimizer import penalty as penalty
@@ -94,6 +96,7 @@ _PUBLIC: dict[str, str] = {
     "StableLSTM": "steadyrnn.constraints.stable_lstm",
     "Tanh": "steadyrnn.activations",
     "attach_projection": "steadyrnn.constraints.optimizer",
+    "averaged": "steadyrnn.constraints.averaging",
     "cached": "steadyrnn.constraints.slot",
     "certify": "steadyrnn.certificates.certify",
     "change_basis": "steadyrnn.convert.basis",
@@ -104,6 +107,7 @@ _PUBLIC: dict[str, str] = {
     "minimal_unitary_size": "steadyrnn.convert.unitary",
     "parameter_groups": "steadyrnn.constraints.optimizer",
     "penalty": "steadyrnn.constraints.optimizer",
+    "project_": "steadyrnn.constraints.membership",
     "recheck": "steadyrnn.certificates.certify",
     "save_weights": "steadyrnn.convert.weights_file",
     "spectrum": "steadyrnn.probes.spectrum",

@@ -9,6 +9,7 @@ __all__ = [
     "CertificateError",
     "CheckpointError",
     "ConstraintError",
+    "ConstraintWarning",
     "ConversionError",
     "DataError",
     "DeviceError",
@@ -21,6 +22,7 @@ __all__ = [
     "ShapeError",
     "SteadyError",
     "TrainingError",
+    "WeightError",
 ]
 
 
@@ -90,6 +92,14 @@ class CheckpointError(SteadyError, RuntimeError):
 
 class TrainingError(SteadyError, RuntimeError):
     """Training cannot go on: the loss or a gradient is not finite."""
+
+
+class WeightError(SteadyError, RuntimeError):
+    """A weight that a constraint computes or keeps cannot be changed, replaced or copied in this way."""
+
+
+class ConstraintWarning(UserWarning):
+    """A projection that was asked for changed a weight by more than half of its norm."""
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:

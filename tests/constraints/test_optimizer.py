@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steadyrnn.constraints import ExpOrthogonal, Free, HouseholderOrthogonal, Spectral, SpectralBall, StableLSTM
 from steadyrnn.constraints.attach import constrain
-from steadyrnn.constraints.base import Projected
+from steadyrnn.constraints.base import Membership, Projected
 from steadyrnn.constraints.optimizer import attach_projection, parameter_groups, penalty
 from steadyrnn.constraints.sites import sites
 from steadyrnn.constraints.slot import Slot
@@ -101,6 +101,9 @@ class Counting(nn.Module, Projected):
 
     def after_optimizer_step(self) -> None:
         self.count += 1
+
+    def memberships(self) -> list[Membership]:
+        return []
 
 
 @pytest.mark.parametrize("part", [False, True])

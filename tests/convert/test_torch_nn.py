@@ -1,5 +1,6 @@
 """From torch and back: the same function, the same flags, nothing lost in silence."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     ConstraintError,
+    ConstraintWarning,
     ConversionError,
     NotInvertibleError,
     SteadyError,
@@ -359,3 +361,37 @@ def test_the_way_out_of_a_learned_state_works() -> None:
     x = torch.randn(T, B, D, dtype=torch.float64)
     hx = tuple(state.expand(1, B, H).contiguous() for state in (layer.initial_state_l0, layer.initial_cell_l0))
     assert_equal_up_to_rounding(to_torch(plain)(x, hx)[0], layer(x)[0], T * H)
+
+
+@pytest.mark.parametrize("make", [nn.LSTM, nn.LSTMCell])
+def test_a_projection_that_removes_the_recurrence_says_so(make: Callable[..., nn.Module]) -> None:
+    lstm = make(D, 32)
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.mul_(5)  # as training does
+    with pytest.warns(
+        ConstraintWarning, match=r"`weight_hh(_l0)?` onto the set of StableLSTM.* (9\d|100)% of its Frobenius"
+    ) as found:
+        ours = from_torch(lstm, transition="stable-lstm", project=True)
+    name = "weight_hh_l0" if make is nn.LSTM else "weight_hh"
+    before, after = getattr(lstm, name).detach(), getattr(ours, name).detach()
+    assert f"{float((before - after).norm() / before.norm()):.0%}" in str(found[0].message)
+
+
+@pytest.mark.parametrize("name", [name for name in CONSTRAINTS if name not in ("free", "irnn", "unitary")])
+def test_every_projection_warns_where_it_changes_more_than_half(name: str) -> None:
+    rnn = nn.RNN(D, H)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(20)
+    with pytest.warns(ConstraintWarning, match="Frobenius"):
+        from_torch(rnn, transition=name, project=True)
+
+
+def test_a_projection_that_changes_little_is_silent() -> None:
+    rnn = nn.RNN(D, H)
+    with torch.no_grad():
+        rnn.weight_hh_l0.copy_(1.1 * torch.eye(H))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_torch(rnn, transition="ball", project=True)
+        from_torch(rnn, transition="polar", project=True)

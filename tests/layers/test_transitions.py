@@ -249,7 +249,7 @@ def test_map_without_an_inverse_refuses_assignment(transition: Any) -> None:
 def test_assignment_changes_all_gates_or_none(first: str) -> None:
     layer = GRU(WIDTH, HIDDEN, transition={"r": first, "n": "ball"}, dtype=torch.float64)
     before = layer.weight_hh_l0.detach()
-    flipped = GRU(WIDTH, HIDDEN, transition={"r": first}, dtype=torch.float64).weight_hh_l0.detach()[:HIDDEN]
+    flipped = GRU(WIDTH, HIDDEN, transition={"r": first}, dtype=torch.float64).weight_hh_l0.detach()[:HIDDEN].clone()
     if first in ("spectral", "exp", "ornn"):  # a member of the other determinant: what a constraint notes beside its raws
         flipped[0] *= -1
     with assert_state_kept(layer), pytest.raises(ConstraintError):

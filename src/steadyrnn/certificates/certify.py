@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.checks import check_finite
+from steadyrnn.constraints.membership import check_inside
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError
 from steadyrnn.linalg.norms import spectral_norm_bound
 from steadyrnn.models.sequence import SequenceModel
@@ -54,6 +55,7 @@ def certify(
 
     Raises:
         CertificateError: No theorem covers this module.
+        ConstraintError: A constrained weight is outside its set (:func:`steadyrnn.project_` puts it back).
         NotFiniteError: A weight is NaN or infinite.
 
     Example:
@@ -70,6 +72,7 @@ def certify(
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
     input_bound = check_bound(input_bound)
+    check_inside(module, "cannot be certified")
     if isinstance(module, SequenceModel):
         return certify_model(module, input_bound, inputs, effort)
     layer = module if is_recurrent(module) else only_layer(module)

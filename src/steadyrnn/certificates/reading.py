@@ -12,6 +12,7 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, check_finite
+from steadyrnn.constraints.sharded import whole
 from steadyrnn.engines.weights import as_gates, stacked
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
@@ -114,7 +115,9 @@ def read_one(module: nn.Module, cell: Cell, end: str) -> Weights:
             return None
         if tensor.is_meta:
             raise CertificateError("A module on the meta device has no weights to certify.")
-        return check_finite(f"{name}{end}", tensor).detach().to(dtype).double().cpu().clone()  # the module may change later
+        return (
+            check_finite(f"{name}{end}", whole(tensor)).detach().to(dtype).double().cpu().clone()
+        )  # the module may change later
 
     transition = module._modules.get(f"transition{end}")
     weight_hh, slack = read_recurrent(transition, dtype) if isinstance(transition, Transition) else (read("weight_hh"), 0.0)

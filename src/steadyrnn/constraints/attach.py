@@ -1,6 +1,7 @@
 """Putting a constraint on a weight of any module."""
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +10,10 @@ from torch.nn.utils import parametrize
 from steadyrnn.checks import check_matrix
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, not_among
 
-from .base import Constraint, Kind
+from .base import Constraint, Kind, warn_of_change
 from .precision import DTYPES, widened
 from .registry import as_constraint
+from .sites import refuse_replaced
 
 __all__ = ["constrain"]
 
@@ -52,9 +54,23 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
         parametrize.register_parametrization(module, name, own)
     finally:
         own._start = None
-    for raw in module.parametrizations[name].parameters(recurse=False):  # type: ignore[union-attr, index]
+    held = cast(parametrize.ParametrizationList, module.parametrizations[name])  # type: ignore[index]
+    for raw in held.parameters(recurse=False):
         raw.requires_grad_(raw.requires_grad and raw.numel() > 0)  # as in a slot
+    if own.kind in (Kind.PROJECTION, Kind.RECENTRED):
+        held.register_forward_pre_hook(_refuse_replaced)
+        held.register_forward_hook(_as_no_parameter)
     return module
+
+
+def _refuse_replaced(held: parametrize.ParametrizationList, _: object) -> None:
+    """Refuse at a forward what a tool did to the raw tensors: torch lets nobody see it when it happens."""
+    refuse_replaced(held, "")
+
+
+def _as_no_parameter(held: nn.Module, _: object, weight: Tensor) -> Tensor:
+    """Return a weight that is its own raw tensor as a view: a tool (pruning) would register the parameter once more."""
+    return weight.view_as(weight) if isinstance(weight, nn.Parameter) else weight
 
 
 @torch.no_grad()
@@ -66,7 +82,10 @@ def _sample(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -
 
 @torch.no_grad()
 def _project(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return constraint.right_inverse(constraint.project(*widened(weight)))
+    (wide,) = widened(weight)
+    projected = constraint.project(wide)
+    warn_of_change("weight", wide, projected, constraint)
+    return constraint.right_inverse(projected)
 
 
 @torch.no_grad()

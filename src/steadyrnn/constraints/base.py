@@ -1,20 +1,22 @@
 """What a constraint is, and the laws of its kind."""
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from enum import Enum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from steadyrnn.checks import check_finite, check_matrix, without_autocast
-from steadyrnn.errors import ArgumentError, ConstraintError, NotInvertibleError, ShapeError
+from steadyrnn.errors import ArgumentError, ConstraintError, ConstraintWarning, NotInvertibleError, ShapeError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .precision import widened
 
-__all__ = ["Constraint", "Kind", "Projected", "membership_tolerance"]
+__all__ = ["Constraint", "Kind", "Membership", "Projected", "membership_tolerance", "warn_of_change"]
 
 
 class Kind(Enum):
@@ -40,12 +42,52 @@ def membership_tolerance(matrix: Tensor) -> float:
     return float(16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps)
 
 
+def warn_of_change(name: str, before: Tensor, after: Tensor, constraint: object) -> None:
+    r"""Warn where a projection that was asked for changed a matrix by more than half of its Frobenius norm.
+
+    The share is :math:`\lVert W - P(W) \rVert_F / \lVert W \rVert_F`: at 1 nothing of the function can be expected to
+    be left.
+
+    Example:
+        >>> warn_of_change("weight", torch.eye(2), 0.9 * torch.eye(2), "a set")
+    """
+    size, moved, left = (float(tensor.double().norm()) for tensor in (before, before - after, after))
+    if moved > size / 2:
+        share = f"{moved / size:.0%} of its Frobenius norm" if size else "more than its Frobenius norm, which is 0"
+        warnings.warn(
+            f"Projecting `{name}` onto the set of {constraint} changed it by {share} ({size:.3g} before, {left:.3g} after): "
+            "what the layer computed before is lost. Train on from here, or choose a set that holds more of the weight.",
+            ConstraintWarning,
+            stacklevel=2,
+        )
+
+
+class Membership(NamedTuple):
+    """Where a weight is: how far outside its set, and how far rounding alone may leave it.
+
+    Attributes:
+        name: The weight's name.
+        constraint: What keeps it in its set, for messages.
+        violation: How far outside the set it is.
+        allowed: How far rounding may leave it outside.
+    """
+
+    name: str
+    constraint: str
+    violation: float
+    allowed: float
+
+
 class Projected(ABC):
     """A module that puts its own parameters back into a set after each optimizer step."""
 
     @abstractmethod
     def after_optimizer_step(self) -> None:
         """Put the parameters back."""
+
+    @abstractmethod
+    def memberships(self) -> list[Membership]:
+        """Return where each weight that could leave its set is."""
 
 
 class Constraint(nn.Module, ABC):
@@ -162,7 +204,9 @@ class Constraint(nn.Module, ABC):
         if violation <= allowed:
             return matrix
         if self.projects:
-            return self.project(matrix)
+            projected = self.project(matrix)
+            warn_of_change("matrix", matrix, projected, self)
+            return projected
         raise ConstraintError(
             f"`matrix` is outside the set of {self}: violation {violation:.3g}, allowed for rounding {allowed:.3g}. "
             "Pass a member, or make the constraint with `project=True` to have it projected."
@@ -188,6 +232,18 @@ class Constraint(nn.Module, ABC):
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Return the raw tensors to go on with after an optimizer step, or None to keep them."""
         return None
+
+    def put_back(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
+        """Return raw tensors that make a member again, or None to keep them, after a change from outside.
+
+        Raw tensors and buffers may have been changed by anything, such as an average over models; buffers are put
+        right in place.
+        """
+        self.mend()
+        return self.after_step(*raw)
+
+    def mend(self) -> None:
+        """Put buffers back onto the values they may have: signs, base points. Most constraints have none."""
 
     def fix_shape(self, rows: int, columns: int, *, square: bool = False) -> None:
         """Remember the shape; refuse a rectangular one where only a square one makes sense."""

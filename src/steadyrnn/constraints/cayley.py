@@ -76,3 +76,7 @@ class CayleyOrthogonal(Constraint):
     def project(self, matrix: Tensor) -> Tensor:
         """Return the nearest rotation."""
         return nearest_rotation(matrix)
+
+    def mend(self) -> None:
+        """Put the signs back."""
+        self.factor.mend()

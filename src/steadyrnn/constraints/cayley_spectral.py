@@ -115,6 +115,11 @@ class CayleySpectral(Constraint):
         """Return ``matrix`` with its singular values clipped to the interval."""
         return clip_singular_values(matrix, self.center - self.radius, self.center + self.radius)
 
+    def mend(self) -> None:
+        """Put both bases back: the nearest orthogonal ones, or signs."""
+        self.left.mend()
+        self.right.mend()
+
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Move both bases to where the factors are, for ``"lie"``."""
         if self.kind is not Kind.RECENTRED:

@@ -116,6 +116,10 @@ class ExpOrthogonal(Constraint):
         """Return the nearest orthogonal matrix."""
         return polar_factor(matrix)
 
+    def mend(self) -> None:
+        """Put the base back: the nearest orthogonal one, or signs."""
+        self.factor.mend()
+
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Move the base to where the matrix is, for ``"lie"``."""
         return (self.factor.recentre(self.factor.matrix(raw[0])),) if self.factor.moving else None

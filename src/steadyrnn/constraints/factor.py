@@ -6,7 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .orthogonality import orthonormal
+from steadyrnn.linalg.projections import polar_factor
+
+from .orthogonality import nearest_signs, orthonormal
 from .precision import working_dtype
 from .skew import pack_skew, plane_entries, skew_size, unpack_skew
 
@@ -89,6 +91,11 @@ class Factor(nn.Module):
         """Take an orthogonal matrix as the base and return its packed entries: zeros."""
         self._set_base(matrix)
         return matrix.new_zeros(skew_size(self.size))
+
+    def mend(self) -> None:
+        """Take the nearest orthogonal base, or the nearest signs, after a change from outside."""
+        base = polar_factor(self.base) if self.moving else nearest_signs(self.base)
+        self.base.copy_(base)
 
     def _set_base(self, base: Tensor) -> None:
         """Copy in place where possible: whoever holds the buffer sees it; else keep all the digits that came."""

@@ -11,7 +11,7 @@ from steadyrnn.linalg.projections import polar_factor
 from steadyrnn.linalg.qr import reflectors_of_orthogonal
 
 from .base import Constraint
-from .orthogonality import distance_to_orthogonal
+from .orthogonality import distance_to_orthogonal, nearest_signs
 from .reflectors import unit_reflectors
 
 __all__ = ["HouseholderOrthogonal"]
@@ -104,6 +104,10 @@ class HouseholderOrthogonal(Constraint):
     def project(self, matrix: Tensor) -> Tensor:
         """Return the nearest orthogonal matrix."""
         return polar_factor(matrix)
+
+    def mend(self) -> None:
+        """Put the sign back."""
+        self.sign.copy_(nearest_signs(self.sign))
 
 
 def _count(reflectors: int | None) -> int | None:

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,10 +10,10 @@ from torch.optim import Optimizer
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
 
-from .base import Projected
 from .free import Free
+from .membership import joint_modules
+from .sharded import whole
 from .sites import sites
-from .slot import Slot
 
 __all__ = ["ProjectionHandle", "attach_projection", "parameter_groups", "penalty"]
 
@@ -43,7 +42,7 @@ class ProjectionHandle:
             if site.moves:
                 _check_finite(site.raw)
                 site.after_optimizer_step()
-        for name, module in _joint_modules(self.model):
+        for name, module in joint_modules(self.model):
             try:
                 module.after_optimizer_step()
             except NotFiniteError as error:
@@ -67,7 +66,8 @@ def attach_projection(optimizer: Optimizer, model: nn.Module) -> ProjectionHandl
     model, attaches the copy to the copied model; an optimizer that comes back from a file must be attached anew.
 
     Args:
-        optimizer: Any torch optimizer over parameters of the model.
+        optimizer: Any torch optimizer over parameters of the model, also inside a wrapper such as the one of
+            ``accelerator.prepare``, before or after it is wrapped.
         model: The module whose constrained weights are put back; may be a part of a larger one.
 
     Returns:
@@ -85,6 +85,7 @@ def attach_projection(optimizer: Optimizer, model: nn.Module) -> ProjectionHandl
         >>> bool(torch.linalg.matrix_norm(model.weight_hh_l0, 2) <= 0.5 + 1e-6)
         True
     """
+    optimizer = _innermost(optimizer)
     if not isinstance(optimizer, Optimizer):
         raise ArgumentTypeError(f"`optimizer` must be a torch optimizer, but is of type {type(optimizer).__name__}.")
     _check_holds(optimizer, model)
@@ -148,16 +149,9 @@ def penalty(model: nn.Module) -> Tensor:
     return total
 
 
-def _joint_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield the modules that put their own parameters back after a step, as a layer with a joint constraint does."""
-    for name, module in model.named_modules():
-        if isinstance(module, Projected) and not isinstance(module, Slot):
-            yield name, module
-
-
 def _check_finite(parameters: dict[str, Tensor]) -> None:
     for name, tensor in parameters.items():
-        if not bool(tensor.isfinite().all()):
+        if not bool(whole(tensor.detach()).isfinite().all()):
             raise NotFiniteError(
                 f"`{name}` holds NaN or infinity after an optimizer step, so it cannot be put back into its set. "
                 "Lower the learning rate, clip gradients, or skip steps whose gradient is not finite."
@@ -173,6 +167,15 @@ def _check_holds(optimizer: Optimizer, model: nn.Module) -> None:
             "`optimizer` holds none of the parameters of `model` that it should put back after a step. Build it from "
             "`model.parameters()` after all constraints are in place, and attach it to that model."
         )
+
+
+def _innermost(optimizer: Any) -> Any:
+    """Return the optimizer that takes the steps: a wrapper (accelerate's) holds it as ``optimizer``, and has no hooks."""
+    seen: set[int] = set()
+    while isinstance(getattr(optimizer, "optimizer", None), Optimizer) and id(optimizer) not in seen:
+        seen.add(id(optimizer))
+        optimizer = optimizer.optimizer
+    return optimizer
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectionHandle]:

@@ -7,7 +7,7 @@ from steadyrnn.linalg.projections import polar_factor
 
 from .interval import distance_from_interval
 
-__all__ = ["distance_to_orthogonal", "nearest_rotation", "orthonormal"]
+__all__ = ["distance_to_orthogonal", "nearest_rotation", "nearest_signs", "orthonormal"]
 
 
 def distance_to_orthogonal(matrix: Tensor) -> Tensor:
@@ -58,3 +58,13 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
     _, _, vh = torch.linalg.svd(matrix, full_matrices=False)
     last: Tensor = vh[-1]
     return factor - 2 * torch.outer(factor @ last, last)
+
+
+def nearest_signs(values: Tensor) -> Tensor:
+    """Return 1 or -1 for each entry, whichever is nearer; 1 for 0.
+
+    Example:
+        >>> nearest_signs(torch.tensor([0.9, -0.2, 0.0]))
+        tensor([ 1., -1.,  1.])
+    """
+    return torch.where(values < 0, -1.0, 1.0).to(values.dtype)

@@ -1,6 +1,7 @@
 """The slot: raw parameters and their constraint, read as a weight and assigned as one."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,12 +14,14 @@ from steadyrnn.checks import constant_in_onnx, without_autocast, writes_onnx
 from steadyrnn.errors import ConstraintError, ConversionError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .base import Constraint, Kind, Projected, membership_tolerance
+from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change
 from .free import Free
+from .held import Holder
 from .loading import put_back, remember
 from .precision import widened
+from .sharded import whole, write
 
-__all__ = ["Slot", "cached"]
+__all__ = ["Slot", "cached", "can_leave", "membership_of"]
 
 _Cached = dict[tuple["Slot", str], tuple[tuple[Tensor, ...], tuple[object, ...], Any]]
 _CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
@@ -49,7 +52,7 @@ def cached() -> Iterator[None]:
         _CACHE.reset(token)
 
 
-class Slot(nn.Module, Projected):
+class Slot(Holder, Projected):
     """A weight that is kept in a set of matrices.
 
     Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd
@@ -86,13 +89,13 @@ class Slot(nn.Module, Projected):
             # one that is empty never gets a gradient, for which DistributedDataParallel would wait
             self.register_parameter(f"raw{place}", nn.Parameter(tensor, requires_grad=tensor.numel() > 0))
         self._settle()
+        self.hold((f"raw{place}" for place in range(self.count)), f"{self.constraint} makes a weight of it")
         self.register_load_state_dict_pre_hook(_remember)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
 
     def raws(self) -> tuple[Tensor, ...]:
-        """Return the raw tensors, in float32 where they are stored in half precision."""
-        raw = tuple(getattr(self, f"raw{place}") for place in range(self.count))
-        return widened(*raw)
+        """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
+        return widened(*(whole(getattr(self, f"raw{place}")) for place in range(self.count)))
 
     def weight(self) -> Tensor:
         """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
@@ -170,6 +173,20 @@ class Slot(nn.Module, Projected):
         if raw is not None:
             self._set(raw)
 
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Put raw tensors and buffers that were changed from outside back to where they make a member of the set."""
+        raw = self.constraint.put_back(*self.raws())
+        if raw is not None:
+            self._set(raw)
+
+    @torch.no_grad()
+    def memberships(self) -> list[Membership]:
+        """Return where the weight is: nothing for a constraint that promises none, or whose raw tensors cannot leave."""
+        if not can_leave(self.constraint) or any(tensor.is_meta for tensor in self.state_dict().values()):
+            return []
+        return [membership_of(self.constraint, self._evaluate())]
+
     def _settle(self) -> None:
         """Project fresh raw tensors: a member in one dtype is outside the set by its rounding in a wider one."""
         if self.constraint.kind is Kind.PROJECTION and not self.raw0.is_meta:
@@ -177,7 +194,25 @@ class Slot(nn.Module, Projected):
 
     def _set(self, raw: tuple[Tensor, ...]) -> None:
         for place, tensor in enumerate(raw):
-            getattr(self, f"raw{place}").copy_(tensor)
+            write(getattr(self, f"raw{place}"), tensor)
+
+
+def can_leave(constraint: Constraint) -> bool:
+    """Say whether a weight can be outside its set: by its raw tensors, or by buffers that somebody changed.
+
+    Example:
+        >>> can_leave(sr.SpectralBall()), can_leave(sr.Free()), can_leave(sr.HouseholderOrthogonal())
+        (True, False, True)
+    """
+    if constraint.kind is Kind.MAP:
+        return any(True for _ in constraint.buffers())
+    return constraint.kind is not Kind.BASELINE
+
+
+def membership_of(constraint: Constraint, weight: Tensor) -> Membership:
+    """Return where a weight is; one in float64 may have been stored in float32, and be outside by that rounding."""
+    narrow = weight.float() if weight.dtype == torch.float64 else weight
+    return Membership("", str(constraint), float(constraint.violation(weight)), membership_tolerance(narrow))
 
 
 def _remember(slot: Slot, *_: object) -> None:
@@ -186,20 +221,22 @@ def _remember(slot: Slot, *_: object) -> None:
 
 
 def _refuse_outside(slot: Slot, _: object) -> None:
-    """Refuse a loaded weight outside the set, where the raw tensors alone do not keep it inside."""
+    """Refuse a loaded weight outside the set, or project it where the constraint was asked to."""
     constraint, before = slot.constraint, slot.__dict__.pop("_before_load", [])
-    if constraint.kind not in (Kind.PROJECTION, Kind.RECENTRED) or any(t.is_meta for t in slot.state_dict().values()):
-        return
-    with torch.no_grad():
-        weight = slot._evaluate()
-    # what was saved in a narrower dtype is outside by that dtype's rounding, which projecting undoes
-    narrow = weight.float() if weight.dtype == torch.float64 else weight
-    violation, allowed = float(constraint.violation(weight)), membership_tolerance(narrow)
-    if violation > membership_tolerance(weight) and violation <= allowed:
-        slot._settle()
-    if not violation <= allowed:
-        put_back(before)
-        raise ConstraintError(
-            f"A loaded weight is outside the set of {constraint}: violation {violation:.3g}, "
-            f"allowed for rounding {allowed:.3g}. Load a state dict that was saved from inside the set."
-        )
+    for found in slot.memberships():
+        with torch.no_grad():
+            weight = slot._evaluate().clone()
+        if found.violation <= found.allowed:
+            if found.violation > membership_tolerance(weight):  # the rounding of a narrower dtype, which projecting undoes
+                slot._settle()
+        elif constraint.projects and found.violation < math.inf:
+            slot.put_back()
+            with torch.no_grad():
+                warn_of_change("a loaded weight", weight, slot._evaluate(), constraint)
+        else:
+            put_back(before)
+            raise ConstraintError(
+                f"A loaded weight is outside the set of {constraint}: violation {found.violation:.3g}, allowed for rounding "
+                f"{found.allowed:.3g}. Load a state dict that was saved from inside the set (`sr.project_(model)` before "
+                "saving; averages by `sr.averaged`), or make the constraint with `project=True` to have it projected."
+            )

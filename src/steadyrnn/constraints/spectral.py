@@ -15,6 +15,7 @@ from steadyrnn.linalg.spectral_factors import spectral_factors
 
 from .base import Constraint, Kind
 from .interval import distance_from_interval, from_interval, into_interval
+from .orthogonality import nearest_signs
 from .precision import working_dtype
 from .reflectors import unit_reflectors
 
@@ -168,6 +169,10 @@ class Spectral(Constraint):
     def penalty(self, *raw: Tensor) -> Tensor | None:
         r"""Return :math:`\lVert\sigma - c\rVert^2` for ``sigma="penalty"``."""
         return (raw[2] - self.center).square().sum() if self.sigma == "penalty" else None
+
+    def mend(self) -> None:
+        """Put the sign back."""
+        self.sign.copy_(nearest_signs(self.sign))
 
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Return clipped singular values for ``sigma="clip"``."""

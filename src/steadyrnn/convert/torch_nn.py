@@ -12,8 +12,9 @@ from torch.nn.utils import parametrize
 from steadyrnn.activations import ReLU, Tanh
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.constraints.base import Constraint, membership_tolerance
+from steadyrnn.constraints.base import Constraint, membership_tolerance, warn_of_change
 from steadyrnn.constraints.registry import JOINT
+from steadyrnn.constraints.sharded import whole
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.errors import ConstraintError, ConversionError
@@ -62,7 +63,8 @@ def from_torch(
     Args:
         module: An RNN, GRU, LSTM, one of their cells, or a Linear, of ``torch.nn`` (not of a subclass).
         transition: The set for the recurrent weight, as the layer takes it; of a Linear, for its weight.
-        project: Whether a weight outside the set is replaced by its projection, which changes the function.
+        project: Whether a weight outside the set is replaced by its projection, which changes the function. A
+            ``ConstraintWarning`` says so where that changes a recurrent weight by more than half of its norm.
 
     Raises:
         ConversionError: There is no such layer of ours (another class, or ``proj_size``).
@@ -271,6 +273,8 @@ def _settle(ours: RecurrentWeights, project: bool) -> None:
     before = {name: parameter.clone() for name, parameter in ours.named_parameters(recurse=False)}
     ours.after_optimizer_step()
     for name, parameter in ours.named_parameters(recurse=False):
+        if project and name.startswith("weight_hh"):
+            warn_of_change(name, before[name], parameter, next(iter(ours._joint.values())))
         distance = float((parameter - before[name]).abs().max())
         allowed = membership_tolerance(before[name])
         if distance > allowed and not project:
@@ -311,4 +315,4 @@ def _fill(parameter: nn.Parameter, layer: nn.Module, name: str) -> None:
         return
     slots = _slots(layer, name)
     learned = any(raw.requires_grad for slot in slots for raw in slot.parameters()) if slots else value.requires_grad
-    parameter.copy_(value).requires_grad_(learned)
+    parameter.copy_(whole(value)).requires_grad_(learned)

@@ -67,6 +67,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
         self.recompute = check_flag("recompute", recompute)
         self._ran: Choice | None = None
         self._make(transition, {"device": device, "dtype": dtype})
+        self._hold()
         self._draw()
 
     def _make(self, transition: TransitionLike | StableLSTM, kwargs: dict[str, Any]) -> None:

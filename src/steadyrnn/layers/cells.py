@@ -40,6 +40,7 @@ class RecurrentStep(RecurrentWeights, ABC):
         self._prepare(cell, input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
         self.learn_initial_state = check_flag("learn_initial_state", learn_initial_state)
         self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
+        self._hold()
         self._draw()
 
     @abstractmethod

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from steadyrnn.checks import check_flag, check_positive_int, check_weight
 from steadyrnn.constraints.base import Constraint
+from steadyrnn.constraints.computed import as_computed
 from steadyrnn.constraints.free import Free
+from steadyrnn.constraints.held import Holder
 from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
@@ -18,7 +20,7 @@ from .arguments import check_input, refuse_quantization, refuse_script
 __all__ = ["Linear"]
 
 
-class Linear(nn.Module):
+class Linear(Holder):
     r"""A drop-in for :class:`torch.nn.Linear` whose weight, square or not, stays in a chosen set of matrices.
 
     .. math:: y = x W^\top + b
@@ -74,6 +76,7 @@ class Linear(nn.Module):
             self.register_parameter("weight", nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         else:
             self.slot = Slot(constraint, *shape, device, dtype)
+            self.hold(["weight"], "it is computed from the raw tensors of `slot`")
         vector = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if check_flag("bias", bias) else None
         self.register_parameter("bias", vector)
         self.reset_parameters()
@@ -100,7 +103,7 @@ class Linear(nn.Module):
         if name == "weight":
             slot = self.__dict__.get("_modules", {}).get("slot")
             if slot is not None:
-                return slot.weight()
+                return as_computed(slot.weight())
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -127,7 +130,8 @@ class Linear(nn.Module):
                 f"`input` must have {self.in_features} features (in_features) in its last dimension, "
                 f"but has shape {tuple(input.shape)}."
             )
-        weight = self.weight
+        slot = self._modules.get("slot")
+        weight = slot.weight() if isinstance(slot, Slot) else self.weight
         check_input(self, input, weight)
         if (input.dtype == torch.float64) != (weight.dtype == torch.float64):
             raise DtypeError(

@@ -11,9 +11,12 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int, check_weight
-from steadyrnn.constraints.base import Constraint, Projected, membership_tolerance
+from steadyrnn.constraints.base import Constraint, Membership, Projected, membership_tolerance
+from steadyrnn.constraints.computed import as_computed
+from steadyrnn.constraints.held import Holder
 from steadyrnn.constraints.loading import put_back, remember
 from steadyrnn.constraints.registry import JOINT
+from steadyrnn.constraints.sharded import is_sharded, whole, write
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import RecurrentWeight
@@ -25,7 +28,7 @@ from .transition import Transition, TransitionLike, by_gate
 __all__ = ["RecurrentWeights"]
 
 
-class RecurrentWeights(nn.Module, Projected, ABC):
+class RecurrentWeights(Holder, Projected, ABC):
     """The weights of one or more directions of one or more layers, told apart by the end of their names.
 
     Free weights are torch's parameters. With a constraint on a gate, ``weight_hh`` is no parameter: it is computed on
@@ -125,9 +128,29 @@ class RecurrentWeights(nn.Module, Projected, ABC):
             given = self._jointly(end)
             if given[0].is_meta:
                 continue
-            for parameter, value in zip(given, joint.project(*given), strict=True):
+            for parameter, value in zip(given, joint.project(*map(_whole, given)), strict=True):
                 if parameter is not None and value is not None:
-                    parameter.copy_(value)
+                    write(parameter, value)
+
+    @torch.no_grad()
+    def memberships(self) -> list[Membership]:
+        """Return where jointly constrained weights are; slots look after themselves."""
+        found = []
+        for end, joint in self._joint.items():
+            weight_ih, weight_hh, *biases = given = [_whole(tensor) for tensor in self._jointly(end)]
+            if not any(tensor is not None and tensor.is_meta for tensor in given):
+                violation = float(joint.violation(weight_ih, weight_hh, *biases))
+                found.append(Membership(f"weight_hh{end}", str(joint), violation, membership_tolerance(weight_hh)))
+        return found
+
+    def _hold(self) -> None:
+        """Let no tool replace what a constraint computes or keeps."""
+        for name, child in self._modules.items():
+            if isinstance(child, Transition):
+                self.hold([f"weight_hh{name.removeprefix('transition')}"], f"it is computed from the raw tensors of `{name}`")
+        for end, joint in self._joint.items():
+            names = (f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+            self.hold((name for name in names if name in self._parameters), f"{joint} keeps it in its set")
 
     def _jointly(self, end: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return what a joint constraint constrains: both weights and both biases, None where there is none."""
@@ -136,15 +159,12 @@ class RecurrentWeights(nn.Module, Projected, ABC):
 
     def _check_joint(self) -> None:
         """Refuse weights outside the set of a joint constraint."""
-        for end, joint in self._joint.items():
-            given = self._jointly(end)
-            if any(tensor is not None and tensor.is_meta for tensor in given):
-                continue
-            violation, allowed = float(joint.violation(*given)), membership_tolerance(given[1])
-            if not violation <= allowed:
+        for found in self.memberships():
+            if not found.violation <= found.allowed:
                 raise ConstraintError(
-                    f"The weights ending in `{end}` are outside the set of {joint}: violation {violation:.3g}, allowed "
-                    f"for rounding {allowed:.3g}. Give weights inside the set; `from_torch(..., project=True)` projects."
+                    f"`{found.name}` and the weights beside it are outside the set of {found.constraint}: violation "
+                    f"{found.violation:.3g}, allowed for rounding {found.allowed:.3g}. Give weights inside the set "
+                    "(`sr.project_(model)` before saving); `from_torch(..., project=True)` projects."
                 )
 
     def __getattr__(self, name: str) -> Any:
@@ -152,7 +172,7 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         if name.startswith("weight_hh"):
             transition = self.__dict__.get("_modules", {}).get(f"transition{name[9:]}")
             if transition is not None:
-                return transition.weight()
+                return as_computed(transition.weight())
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -169,7 +189,8 @@ class RecurrentWeights(nn.Module, Projected, ABC):
             check_weight(name, value)
         super().__setattr__(name, value)
         loading = "_before_load" in self.__dict__  # which checks all weights together at its end
-        if before is not None and name.startswith(("weight_", "bias_")) and self._joint and not loading:
+        gathering = is_sharded(before) or is_sharded(value)  # FSDP puts whole and sharded ones in turn
+        if before is not None and name.startswith(("weight_", "bias_")) and self._joint and not (loading or gathering):
             try:
                 self._check_joint()
             except ConstraintError:
@@ -197,6 +218,10 @@ class RecurrentWeights(nn.Module, Projected, ABC):
         if tensor is None:  # torch's pruning and parametrization move parameters elsewhere and leave one under the name
             tensor = getattr(self, name, None)
         return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
+
+
+def _whole(tensor: Tensor | None) -> Any:
+    return None if tensor is None else whole(tensor)
 
 
 def _remember(weights: RecurrentWeights, *_: object) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.constraints.membership import check_inside
 from steadyrnn.errors import CheckpointError
 
 __all__ = ["clones", "load_weights", "refuse_names", "section", "weights_of"]
@@ -15,10 +16,14 @@ _PREFIX = "model"
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a model under their names in a checkpoint, the tensors themselves.
 
+    Raises:
+        ConstraintError: A constrained weight is outside its set: the checkpoint could not be loaded again.
+
     Example:
         >>> list(weights_of(torch.nn.Linear(2, 1)))
         ['model.weight', 'model.bias']
     """
+    check_inside(model, "cannot be saved")
     return {f"{_PREFIX}.{name}": tensor for name, tensor in model.state_dict().items()}
 
 
