@@ -18,7 +18,9 @@ def residual_errors(rate: float, residuals: Tensor) -> Tensor:
     The states :math:`\hat s_t` may come from anywhere: another precision, windows of time, another program. The true ones
     obey :math:`s_t = \Phi(s_{t-1}, x_t)` and start from the same :math:`s_0`. So
 
-    .. math:: N(\hat s_t - s_t) \le r_t + N(\Phi(\hat s_{t-1}, x_t) - \Phi(s_{t-1}, x_t)) \le r_t + \lambda N(\hat s_{t-1} - s_{t-1}),
+    .. math::
+        N(\hat s_t - s_t) \le r_t + N(\Phi(\hat s_{t-1}, x_t) - \Phi(s_{t-1}, x_t))
+        \le r_t + \lambda N(\hat s_{t-1} - s_{t-1}),
 
     which is the recursion. Truncation and rounding are both in it, and nothing is assumed of either. Where a step is
     evaluated with an error, or its input has one, what that does to the step is part of :math:`r_t`. The sum is computed by

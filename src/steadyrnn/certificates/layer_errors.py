@@ -89,12 +89,8 @@ def recurrence_of(
     """Return the run of a layer over data (T, B, D), in its dtype and on its device."""
     state = state or tuple(data.new_zeros(data.shape[1], weights.size) for _ in range(weights.cell.states))
     weight_ih, weight_hh = weights.weight_ih.to(data), weights.weight_hh.to(data)
-    bias_ih, bias_hh, theta = (
-        None if t is None else t.to(data) for t in (weights.bias_ih, weights.bias_hh, weights.theta)
-    )
-    return Recurrence(
-        weights.cell, data, state, weight_ih, weight_hh, bias_ih, bias_hh, theta, batch_sizes, reverse
-    )
+    bias_ih, bias_hh, theta = (None if t is None else t.to(data) for t in (weights.bias_ih, weights.bias_hh, weights.theta))
+    return Recurrence(weights.cell, data, state, weight_ih, weight_hh, bias_ih, bias_hh, theta, batch_sizes, reverse)
 
 
 def covering_state(weights: Weights, state: State) -> Weights:
@@ -147,7 +143,7 @@ def _own(part: Leftover, proof: Proof, exact: Recurrence, box: State | None) -> 
     inputs = torch.linalg.vector_norm(exact.input[part.times].double(), dim=-1)
     cell = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
     reached = part.before.maximum(part.behind + residual)
-    own = local_rounding(exact._replace(input=inputs), proof.sizes, reached, inputs, cell)
+    own: Tensor = local_rounding(exact._replace(input=inputs), proof.sizes, reached, inputs, cell)
     return own + above(proof.weight_gain * proof.weights.slack, 64) * part.before
 
 
@@ -171,7 +167,9 @@ def _least(proof: Proof, found: list[Tensor], moved: Tensor, run: Recurrence) ->
     for tier, residuals in zip(proof.tiers, found, strict=True):
         largest = float(residuals.max()) if residuals.numel() else 0.0
         if not math.isfinite(largest):
-            raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
+            raise NotFiniteError(
+                "`output` or `input` is so large that squares of its entries overflow: nothing is proven of it."
+            )
         rate, norm = tier.contraction.rate, tier.contraction.norm
         errors = (residual_errors(rate, residuals) * _to_output(norm, proof.weights.size) + moved).mul_(1 + 64 * ROUND_OFF)
         worst = float(errors.max()) if errors.numel() else 0.0

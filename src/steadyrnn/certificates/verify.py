@@ -1,6 +1,5 @@
 """A run in, a proven bound on its error out."""
 
-import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -110,14 +109,14 @@ def checked_layer(module: nn.Module, *sequences: Any) -> Any:
     layer: Any = module if is_recurrent(module) else only_layer(module)
     if not hasattr(layer, "num_layers"):
         raise ArgumentTypeError(
-            f"`module` must run over a sequence, but {type(layer).__name__} takes one step. Verify the layer of the same weights."
+            f"`module` must run over a sequence, but {type(layer).__name__} takes one step: verify a layer."
         )
     if carries_transform(*(s for s in sequences if isinstance(s, Tensor)), *layer.parameters()):
         raise EngineError("A run is verified by numbers, which forward-mode AD and torch.func do not give: call it outside.")
     if layer.training and layer.num_layers > 1 and layer.dropout:
         raise ArgumentError(
-            "`module` drops outputs between its layers at random, so a run cannot be evaluated again: verify it after `eval()`, "
-            "or have `to_parallel` verify its own."
+            "`module` drops outputs between its layers at random, so a run cannot be evaluated again: verify it after "
+            "`eval()`, or have `to_parallel` verify its own."
         )
     return layer
 
@@ -136,7 +135,8 @@ def starts(
         raise ArgumentTypeError(f"`hx` must be {wanted} for this layer, but has {len(states)} parts.")
     expected = (len(flat), rows, flat[0].size) if batched else (len(flat), flat[0].size)
     given = check_states(states, expected, weight) or ()
-    given = tuple(opened.arrange(check_finite("hx", s.detach().to(dtype) if batched else s.detach().to(dtype).unsqueeze(1))) for s in given)
+    given = tuple(check_finite("hx", s.detach().to(dtype)) for s in given)
+    given = tuple(opened.arrange(s if batched else s.unsqueeze(1)) for s in given)
     return [tuple(s[place] for s in given) for place in range(len(flat))]
 
 
@@ -261,7 +261,8 @@ def known_proof(weights: Weights, state: State, entry_bound: float, effort: str)
     if key in _KNOWN:
         _KNOWN.move_to_end(key)
         return _KNOWN[key]
-    proof = proof_of(certify_layer(weights, entry_bound if gated else None, entry_bound if gated else None, effort), entry_bound)
+    given = entry_bound if gated else None
+    proof = proof_of(certify_layer(weights, given, given, effort), entry_bound)
     _KNOWN[key] = proof
     while len(_KNOWN) > _MOST:
         _KNOWN.popitem(last=False)

@@ -39,15 +39,13 @@ def in_double(recurrence: Recurrence) -> Recurrence:
         >>> in_double(run).weight_hh.dtype, in_double(run).input.dtype
         (torch.float64, torch.float32)
     """
-    place = {"device": recurrence.input.device, "dtype": torch.float64}
-    weight_hh = stacked(recurrence.weight_hh, torch.float64).detach().to(**place)
-    weight_ih, bias_ih, bias_hh, theta = (
-        None if t is None else t.detach().to(**place)
-        for t in (recurrence.weight_ih, recurrence.bias_ih, recurrence.bias_hh, recurrence.theta)
-    )
+    x = recurrence.input.detach()
+    like = x[:0].double()
+    others = (recurrence.bias_ih, recurrence.bias_hh, recurrence.theta)
+    bias_ih, bias_hh, theta = (None if t is None else t.detach().to(like) for t in others)
     return recurrence._replace(
-        input=recurrence.input.detach(), state=tuple(s.detach().to(**place) for s in recurrence.state), weight_ih=weight_ih,
-        weight_hh=weight_hh, bias_ih=bias_ih, bias_hh=bias_hh, theta=theta,
+        input=x, state=tuple(s.detach().to(like) for s in recurrence.state), weight_ih=recurrence.weight_ih.detach().to(like),
+        weight_hh=stacked(recurrence.weight_hh, torch.float64).detach().to(like), bias_ih=bias_ih, bias_hh=bias_hh, theta=theta,
     )  # fmt: skip
 
 
@@ -110,7 +108,8 @@ def leftovers(recurrence: Recurrence, output: Tensor, box: State | None = None) 
             residual, cell = _lstm(gates_x, before, now, cell, recur, box)
         last = now[-1]
         moved = None if box is None else torch.linalg.vector_norm(given - now, dim=-1)
-        yield Leftover(times, residual, *(torch.linalg.vector_norm(h, dim=-1) for h in (before, now)), moved)
+        norms = [torch.linalg.vector_norm(h, dim=-1) for h in (before, now)]
+        yield Leftover(times, residual, norms[0], norms[1], moved)
 
 
 def _inside(values: Tensor, box: State | None, place: int) -> Tensor:
