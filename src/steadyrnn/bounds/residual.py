@@ -2,12 +2,9 @@
 
 from torch import Tensor
 
-from steadyrnn.checks import check_number
+from .parallel import boundary_errors
 
-from .memory import product_above
-from .parallel import boundary_errors, check_rate
-
-__all__ = ["residual_errors", "uniform_residual_error"]
+__all__ = ["residual_errors"]
 
 
 def residual_errors(rate: float, residuals: Tensor) -> Tensor:
@@ -22,9 +19,9 @@ def residual_errors(rate: float, residuals: Tensor) -> Tensor:
         N(\hat s_t - s_t) \le r_t + N(\Phi(\hat s_{t-1}, x_t) - \Phi(s_{t-1}, x_t))
         \le r_t + \lambda N(\hat s_{t-1} - s_{t-1}),
 
-    which is the recursion. Truncation and rounding are both in it, and nothing is assumed of either. Where a step is
-    evaluated with an error, or its input has one, what that does to the step is part of :math:`r_t`. The sum is computed by
-    doubling, in at most :math:`\log_2 T` passes.
+    which is the recursion; so no error is above :math:`\max_t r_t / (1 - \lambda)`. Truncation and rounding are both in it,
+    and nothing is assumed of either. Where a step is evaluated with an error, or its input has one, what that does to
+    the step is part of :math:`r_t`. The sum is computed by doubling, in at most :math:`\log_2 T` passes.
 
     Args:
         rate: :math:`\lambda < 1`, of the contraction in N.
@@ -38,13 +35,3 @@ def residual_errors(rate: float, residuals: Tensor) -> Tensor:
         tensor([0.0000, 1.0000, 0.5000, 2.2500], dtype=torch.float64)
     """
     return boundary_errors(rate, 1, residuals)
-
-
-def uniform_residual_error(rate: float, residual: float) -> float:
-    r"""Return one bound for all times, from the largest residual: :math:`\max_t r_t / (1 - \lambda)` (MATH 6.6).
-
-    Example:
-        >>> round(uniform_residual_error(0.5, 1e-6), 9)
-        2e-06
-    """
-    return product_above(check_number("residual", residual), 1 / (1 - check_rate(rate)))

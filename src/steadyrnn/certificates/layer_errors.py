@@ -13,10 +13,11 @@ from steadyrnn.bounds.residual import residual_errors
 from steadyrnn.cells.base import State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
-from steadyrnn.engines.residual import Leftover, in_double, leftovers, turned
-from steadyrnn.engines.rounding import Sizes, local_rounding, sizes_of
+from steadyrnn.engines.residual import in_double, leftovers, turned
+from steadyrnn.engines.rounding import UNITS, Sizes, local_rounding, sizes_of
 from steadyrnn.errors import CertificateError, NotFiniteError
 
 from .gated import box_of
@@ -117,42 +118,59 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
         output: What was computed, shape (T, B, H), any dtype.
         entering: Bound on the 2-norm of the error of every input, shape (T, B); None where they are exact.
     """
-    weights = proof.weights
-    exact = recurrence_of(weights, run.input.new_zeros(0, 1, run.input.shape[2], dtype=torch.float64), ())
+    exact = recurrence_of(proof.weights, run.input[:0].double(), ())
     exact = in_double(exact._replace(input=turned(run.input, run), state=run.state))
     box = None if proof.box is None else tuple(bound.to(output.device) for bound in proof.box)
     wrong = None if entering is None else turned(entering, run)
-    found = [output.new_zeros(output.shape[:2], dtype=torch.float64) for _ in proof.tiers]
+    own, tiers = _own(proof, exact, output), proof.tiers
+    found = [output.new_zeros(output.shape[:2], dtype=torch.float64) for _ in tiers]
     moved = torch.zeros_like(found[0])
     for part in leftovers(exact, turned(output, run), box):
-        own = _own(part, proof, exact, box)
-        for tier, residuals in zip(proof.tiers, found, strict=True):
+        for tier, residuals in zip(tiers, found, strict=True):
             norm = tier.contraction.norm
             residuals[part.times] = _norm_above(norm, part.residual) + above(norm.upper) * own
             if wrong is not None:
                 residuals[part.times] += above(tier.input_gain) * wrong[part.times]
         if part.moved is not None:
             moved[part.times] = part.moved
+        if len(tiers) > 1:  # any will do, and the first steps show which does best
+            tiers, found = _best(tiers, found, part.times, proof.weights.size)
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], output.device)
-    return _least(proof, [_kept(r, running) for r in found], _kept(moved, running), run)
+    return _result(proof, tiers[0], _kept(found[0], running), _kept(moved, running), run)
 
 
-def _own(part: Leftover, proof: Proof, exact: Recurrence, box: State | None) -> Tensor:
-    """Return a bound, in the 2-norm, on what evaluating steps in float64 adds, (L, B)."""
-    residual = torch.linalg.vector_norm(part.residual, dim=-1)
-    inputs = torch.linalg.vector_norm(exact.input[part.times].double(), dim=-1)
-    cell = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
-    reached = part.before.maximum(part.behind + residual)
-    own: Tensor = local_rounding(exact._replace(input=inputs), proof.sizes, reached, inputs, cell)
-    return own + above(proof.weight_gain * proof.weights.slack, 64) * part.before
+def _own(proof: Proof, exact: Recurrence, output: Tensor) -> Tensor:
+    """Return a bound, in the 2-norm, on what evaluating a step in float64 adds, for each row, (B,)."""
+    size, cell = proof.weights.size, proof.weights.cell
+    largest = torch.linalg.vector_norm(exact.state[0], ord=math.inf, dim=-1)
+    if len(output):
+        largest = largest.maximum(output.amax(dim=(0, 2)).maximum(-output.amin(dim=(0, 2))).double())
+    hidden = largest * above(math.sqrt(size))
+    if proof.box is not None:
+        hidden = hidden.clamp(max=above(float(proof.box[0].norm()), 64 + size))
+    sizes, inputs = proof.sizes, largest_norm(exact.input)
+    widest = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
+    own: Tensor = local_rounding(exact._replace(input=hidden), sizes, hidden, torch.full_like(hidden, inputs), widest)
+    if isinstance(cell, RNNStep):  # a value is not bounded by the states that are given, but by its argument
+        rest = cell.activation.value(torch.zeros(size, dtype=torch.float64), proof.weights.theta)
+        reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
+        own += 2 * UNITS * ROUND_OFF * (float(rest.norm()) + math.sqrt(size) + cell.activation.steepness[1] * reach)
+    return own + above(proof.weight_gain * proof.weights.slack, 64) * hidden
 
 
 def _norm_above(norm: Norm, states: Tensor) -> Tensor:
     """Return the norm of each state, rounded up."""
-    norms, roundings = norm(states), 64 + 2 * norm.size
-    if isinstance(norm, Ellipsoid) and norm.matrix.dim() == 2:  # a product is exact up to its terms' size, not the sum's
-        terms = roundings * ROUND_OFF * float(norm.matrix.norm())
-        norms += terms * torch.linalg.vector_norm(states, dim=-1)
+    roundings = 64 + 2 * norm.size
+    if not (isinstance(norm, Ellipsoid) and norm.matrix.dim() == 2):
+        return norm(states).mul_(1 + roundings * ROUND_OFF)
+    short = states.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
+    dtype = torch.float32 if short else torch.float64  # of a difference few digits are enough
+    product = states.to(dtype) @ norm.matrix.to(states.device, dtype).mT
+    # a product is exact up to its terms' size, not the sum's; and what underflows is lost
+    terms = roundings * torch.finfo(dtype).eps * float(norm.matrix.norm())
+    lost = norm.size**2 * torch.finfo(dtype).tiny * (1 + float(norm.matrix.norm()))
+    norms: Tensor = torch.linalg.vector_norm(product, dim=-1, dtype=torch.float64)
+    norms += terms * torch.linalg.vector_norm(states, dim=-1) + lost
     return norms.mul_(1 + roundings * ROUND_OFF)
 
 
@@ -161,23 +179,26 @@ def _kept(numbers: Tensor, running: Tensor | None) -> Tensor:
     return numbers if running is None else torch.where(running, numbers, 0.0)
 
 
-def _least(proof: Proof, found: list[Tensor], moved: Tensor, run: Recurrence) -> LayerErrors:
-    """Return the errors by the tier of which the largest is the least."""
-    best: LayerErrors | None = None
-    for tier, residuals in zip(proof.tiers, found, strict=True):
-        largest = float(residuals.max()) if residuals.numel() else 0.0
-        if not math.isfinite(largest):
-            raise NotFiniteError(
-                "`output` or `input` is so large that squares of its entries overflow: nothing is proven of it."
-            )
-        rate, norm = tier.contraction.rate, tier.contraction.norm
-        errors = (residual_errors(rate, residuals) * _to_output(norm, proof.weights.size) + moved).mul_(1 + 64 * ROUND_OFF)
-        worst = float(errors.max()) if errors.numel() else 0.0
-        if best is None or worst < best.record.error:
-            best = LayerErrors(errors, LayerVerification(proof.weights.name, rate, norm.name, largest, worst))
-    if best is None:
-        raise CertificateError("No bound on the error: no contraction is proven.")
-    return best._replace(errors=turned(best.errors, run))
+def _best(tiers: tuple[Tier, ...], found: list[Tensor], times: slice, size: int) -> tuple[tuple[Tier, ...], list[Tensor]]:
+    """Return the tier by which errors would be least if all steps were like these, and its residuals."""
+    worst = [float(r[times].max()) if r[times].numel() else 0.0 for r in found]
+    costs = [
+        w / (1 - tier.contraction.rate) * _to_output(tier.contraction.norm, size) for tier, w in zip(tiers, worst, strict=True)
+    ]
+    place = costs.index(min(costs))
+    return (tiers[place],), [found[place]]
+
+
+def _result(proof: Proof, tier: Tier, residuals: Tensor, moved: Tensor, run: Recurrence) -> LayerErrors:
+    """Return the errors that follow from residuals."""
+    largest = float(residuals.max()) if residuals.numel() else 0.0
+    if not math.isfinite(largest + (float(moved.max()) if moved.numel() else 0.0)):
+        raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
+    rate, norm = tier.contraction.rate, tier.contraction.norm
+    errors = residual_errors(rate, residuals).mul_(_to_output(norm, proof.weights.size)).add_(moved).mul_(1 + 64 * ROUND_OFF)
+    worst = float(errors.max()) if errors.numel() else 0.0
+    record = LayerVerification(proof.weights.name, rate, norm.name, largest, worst)
+    return LayerErrors(turned(errors, run), record)
 
 
 def _to_output(norm: Norm, size: int) -> float:

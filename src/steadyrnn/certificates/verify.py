@@ -1,5 +1,6 @@
 """A run in, a proven bound on its error out."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from steadyrnn.checks import carries_transform, check_finite, without_autocast
 from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, EngineError, ShapeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, EngineError, NotFiniteError, ShapeError
 from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.packed import Opened, open_sequence
 
@@ -87,13 +88,17 @@ def verify(
     cell, ways, batch_first = weights[0][0].cell, len(weights[0]), bool(getattr(layer, "batch_first", False))
     opened, batched = open_sequence(input, lengths, batch_first)
     dtype = check_input(layer, opened.data, layer.weight_ih_l0)
-    data = check_finite("input", opened.data.detach().to(dtype))
+    data = opened.data.detach().to(dtype)
     start = starts(weights, hx, cell, opened, batched, dtype, layer.weight_ih_l0)
     computed = opened_output(input, output, opened, batched, batch_first, ways * weights[0][0].size)
     bound = check_input_bound(input_bound, data)
     with torch.no_grad(), without_autocast(data.device):
-        run = Run(weights, data, start, opened.batch_sizes, effort)
-        errors, records = run.through(check_finite("output", computed), bound)
+        try:
+            errors, records = Run(weights, data, start, opened.batch_sizes, effort).through(computed, bound)
+        except NotFiniteError:  # which is looked for here only: each time it would cost as much as a step
+            check_finite("input", data)
+            check_finite("output", computed)
+            raise
     if opened.restore is not None:
         errors = errors.index_select(1, opened.restore)
     errors = errors if batched else errors.squeeze(1)
@@ -228,7 +233,9 @@ def reach_of(data: Tensor, entering: Tensor | None) -> float:
     """Return a bound on the entries of the true input of a layer, from the computed one and its error."""
     if not data.numel():
         return 0.0
-    largest = float(data.abs().max())
+    largest = float(torch.linalg.vector_norm(data, ord=math.inf))
+    if not math.isfinite(largest):
+        raise NotFiniteError("`input` holds NaN or infinity.")
     return largest if entering is None else above(largest + float(entering.max()))
 
 
@@ -245,7 +252,10 @@ def behind_the_end(errors: Tensor, output: Tensor, batch_sizes: Tensor | None) -
         return errors
     running = running_rows(batch_sizes, output.shape[1], output.device)
     norms = torch.linalg.vector_norm(output.double(), dim=-1) * above(1.0, 64 + output.shape[-1])
-    return torch.where(running, errors, norms)
+    found = torch.where(running, errors, norms)
+    if found.numel() and not math.isfinite(float(found.max())):
+        raise NotFiniteError("`output` holds NaN or infinity behind the end of a row, or numbers whose squares overflow.")
+    return found
 
 
 _KNOWN: OrderedDict[tuple[Any, ...], Proof] = OrderedDict()
