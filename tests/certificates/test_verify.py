@@ -52,7 +52,7 @@ def test_the_norm_is_the_one_that_proves_most(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(size=st.sampled_from([1e-9, 1e-3, 1.0, 30.0, 1e6]), seed=st.integers(0, 10**6))
 def test_no_hand_makes_outputs_worse_than_their_bound(kind: str, way: str, size: float, seed: int) -> None:
     layer, x = layer_of(kind, torch.float64), unit_inputs(60, 2, 5)

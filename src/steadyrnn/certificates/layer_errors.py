@@ -155,7 +155,8 @@ def _own(proof: Proof, exact: Recurrence, output: Tensor) -> Tensor:
         rest = cell.activation.value(torch.zeros(size, dtype=torch.float64), proof.weights.theta)
         reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
         own += 2 * UNITS * ROUND_OFF * (float(rest.norm()) + math.sqrt(size) + cell.activation.steepness[1] * reach)
-    return own + above(proof.weight_gain * proof.weights.slack, 64) * hidden
+    moved: Tensor = above(proof.weight_gain * proof.weights.slack, 64) * hidden  # by the rounding of a weight in factors
+    return own + moved
 
 
 def _norm_above(norm: Norm, states: Tensor) -> Tensor:
