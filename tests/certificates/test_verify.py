@@ -82,7 +82,7 @@ def test_an_adversary_who_climbs_the_error_does_not_beat_the_bound(kind: str) ->
 def test_the_bound_is_met_where_states_decay_no_faster_than_proven(rate: float) -> None:
     rnn = rnn_of(rate, "identity", bias=False)
     with torch.no_grad():
-        rnn.weight_hh_l0.copy_(rate * torch.eye(12))
+        rnn.weight_hh_l0.copy_(rate * torch.eye(12, dtype=torch.float64))
     x = unit_inputs(3000, 1, 5)
     truth, _ = exact(rnn, x)
     found = sr.verify(rnn, x, truth + 1e-3 * torch.linspace(1, 2, 12, dtype=torch.float64), effort="fast")
