@@ -84,10 +84,10 @@ def test_the_bound_is_met_where_states_decay_no_faster_than_proven(rate: float) 
     with torch.no_grad():
         rnn.weight_hh_l0.copy_(rate * torch.eye(12, dtype=torch.float64))
     x = unit_inputs(3000, 1, 5)
-    truth, _ = exact(rnn, x)
+    truth, slack = exact(rnn, x)
     found = sr.verify(rnn, x, truth + 1e-3 * torch.linspace(1, 2, 12, dtype=torch.float64), effort="fast")
     first = 1e-3 * float(torch.linspace(1, 2, 12, dtype=torch.float64).norm())
-    assert first <= found.error <= first * (1 - rate) / (1 - found.rate) * (1 + 1e-9)
+    assert first <= found.error <= first * (1 - rate) / (1 - found.rate) * (1 + 1e-9) + 2 * slack
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def verify(
     it has over is :math:`r_t`. Since a step contracts by :math:`\lambda < 1`, the error of every :math:`\hat h_t` is at
     most :math:`e_t`. See Note [verification] for LSTM, stacks and directions.
 
-    No step waits for another, so it takes about as long as a forward pass, or less. The first call for some weights
+    No step waits for another: all of time is one matrix product in float64. The first call for some weights
     also looks for the norm in which they contract, as :func:`certify` does. Of a stack, layers below the last are
     run again, as their outputs are not among the module's.
 

@@ -146,8 +146,10 @@ class _Step:
 
     def lstm(self, x: Tensor, before: Tensor, now: Tensor, cell: Tensor, box: State | None) -> tuple[Tensor, Tensor]:
         """Return what steps leave over of (c, h), (L, B, 2H), and the last cell state."""
-        i, f, g, o = self.gates(x, before).chunk(4, dim=-1)
-        forget, enters = f.sigmoid(), _tanh_(g.contiguous()).mul_(i.sigmoid())
+        gates = self.gates(x, before)  # tanh g = 2 sigma(2g) - 1, so that one sigmoid does for all
+        gates.unflatten(-1, (4, -1))[:, :, 2].mul_(2)
+        enter, forget, candidate, out = gates.sigmoid_().chunk(4, dim=-1)
+        enters = torch.sub(candidate, 0.5).mul_(enter).mul_(2)
         cells = linear_scan(forget, enters, cell)
         if box is not None:
             cells.clamp_(-box[1], box[1])
@@ -155,7 +157,7 @@ class _Step:
         value, hidden = both.chunk(2, dim=-1)
         value[:1] = torch.addcmul(enters[:1], forget[:1], cell)
         torch.addcmul(enters[1:], forget[1:], cells[:-1], out=value[1:])
-        torch.mul(_tanh_(value.clone()), o.sigmoid(), out=hidden).sub_(now)
+        torch.mul(_tanh_(value.clone(memory_format=torch.contiguous_format)), out, out=hidden).sub_(now)
         value.sub_(cells)
         return both, cells[-1]
 
