@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from steadyrnn.certificates.certificate import Certificate as Certificate
     from steadyrnn.certificates.certify import certify as certify
     from steadyrnn.certificates.certify import recheck as recheck
+    from steadyrnn.certificates.verification import Verification as Verification
+    from steadyrnn.certificates.verify import verify as verify
     from steadyrnn.constraints.attach import constrain as constrain
     from steadyrnn.constraints.averaging import averaged as averaged
     from steadyrnn.constraints.ball import SpectralBall as SpectralBall
@@ -95,6 +97,7 @@ _PUBLIC: dict[str, str] = {
     "SpectralBall": "steadyrnn.constraints.ball",
     "StableLSTM": "steadyrnn.constraints.stable_lstm",
     "Tanh": "steadyrnn.activations",
+    "Verification": "steadyrnn.certificates.verification",
     "attach_projection": "steadyrnn.constraints.optimizer",
     "averaged": "steadyrnn.constraints.averaging",
     "cached": "steadyrnn.constraints.slot",
@@ -116,6 +119,7 @@ _PUBLIC: dict[str, str] = {
     "to_parallel": "steadyrnn.convert.parallel",
     "to_torch": "steadyrnn.convert.torch_nn",
     "to_unitary": "steadyrnn.convert.unitary",
+    "verify": "steadyrnn.certificates.verify",
 }
 """Every public name and the file it lives in: nothing is imported before it is used."""
 

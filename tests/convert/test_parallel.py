@@ -251,7 +251,8 @@ def test_the_certificate_follows_the_weights() -> None:
     for _ in range(3):
         assert error(fast, x) <= promised(fast)
         rates.append(fast.report.rate)
-        assert 0 <= rates[-1] - float(torch.linalg.matrix_norm(rnn.weight_hh_l0.detach(), 2)) < 1e-3
+        assert fast.report.norm == "quadratic norm"
+        assert rates[-1] < 0.9 * float(torch.linalg.matrix_norm(rnn.weight_hh_l0.detach(), 2))
         optimizer.zero_grad()
         (fast(x)[0] - 0.1).square().sum().backward()
         optimizer.step()
@@ -262,9 +263,10 @@ def test_a_change_through_data_is_seen_too() -> None:
     rnn = rnn_of(0.8)
     fast = sr.to_parallel(rnn, 1e-6, chunk=40)
     fast(unit_inputs(400, 2, 5))
+    before = fast.report.rate
     rnn.weight_hh_l0.data.mul_(0.5)
     assert error(fast, unit_inputs(400, 2, 5)) <= promised(fast)
-    assert fast.report.rate == pytest.approx(0.4, rel=1e-4)
+    assert fast.report.rate == pytest.approx(before / 2, rel=1e-6)
 
 
 def test_weights_that_no_longer_contract_are_refused_until_they_do() -> None:
@@ -308,7 +310,9 @@ def test_a_state_dict_goes_in_and_out() -> None:
     first, second = (sr.to_parallel(rnn_of(0.8), 1e-6, chunk=40) for _ in range(2))
     second.load_state_dict(first.state_dict())
     x = unit_inputs(300, 2, 5)
-    assert torch.equal(first(x)[0], second(x)[0])
+    with torch.no_grad():
+        gap = float((first(x)[0] - second(x)[0]).norm(dim=-1).max())
+    assert gap <= promised(first) + promised(second)  # norms found before, and so windows, may differ
 
 
 def test_the_layer_is_shared_not_copied() -> None:

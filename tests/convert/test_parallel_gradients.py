@@ -96,15 +96,59 @@ def test_cotangents_add_up_over_backward_passes() -> None:
     assert fast.report.gradient == pytest.approx(2 * once, rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [*GATED, "stack", "norm"])
+def weighted(name: str, off: float = 10.0) -> sr.RNN:
+    """Return an RNN that does not contract in the 2-norm, but in a weighted one."""
+    layer = rnn_of(0.8, name)
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_(torch.diag(torch.full((12,), 0.5)))
+        layer.weight_hh_l0[0, 1] = off
+    return layer
+
+
+@pytest.mark.parametrize("name", ["tanh", "identity", "sigmoid", "relu", "leaky_relu", "abs"])
+@pytest.mark.parametrize("loss", ["all", "last", "one"])
+def test_the_gradient_is_within_its_bound_where_another_norm_contracts(name: str, loss: str) -> None:
+    rnn = weighted(name, 40.0 if name == "sigmoid" else 10.0)
+    fast = sr.to_parallel(rnn, 1e-3, chunk=30)
+    x = unit_inputs(301, 2, 5)
+    found = gradients(rnn, fast, x, loss)
+    bound, rates = fast.report.gradient, [tier.contraction.rate for tier in fast._proven.certificates[0].tiers]
+    truth = gradients(rnn, rnn, x, loss)
+    assert rates[0] > 1 > fast.report.rate
+    assert fast.report.windows > 1
+    assert float((found - truth).norm()) <= bound + 1e-12 * float(truth.norm())
+    assert math.isfinite(bound)
+
+
+def test_the_gradient_bound_in_a_weighted_norm_is_met_up_to_its_condition() -> None:
+    """A linear layer whose state decays no faster than proven; what changing norms costs is the norm's condition, squared."""
+    rnn = rnn_of(0.9, "identity", bias=False)
+    with torch.no_grad():
+        rnn.weight_hh_l0.copy_(0.9 * torch.eye(12))
+        rnn.weight_hh_l0[0, 1] = 0.5
+        rnn.weight_ih_l0.fill_(0.5)
+    fast = sr.to_parallel(rnn, 1e-2, chunk=30)
+    x = torch.ones(391, 1, 5, dtype=torch.float64)
+    found, truth = gradients(rnn, fast, x, "last"), gradients(rnn, rnn, x, "last")
+    gradients(rnn, fast, x, "last")
+    norm = fast._proven.certificates[0].best.norm
+    assert float((found - truth).norm()) <= fast.report.gradient
+    assert fast.report.gradient <= 30 * norm.condition**2 * float((found - truth).norm())
+
+
+def test_gradient_tol_is_kept_where_another_norm_contracts() -> None:
+    rnn = weighted("tanh", 3.0)
+    fast = sr.to_parallel(rnn, 1e-3, chunk=150, gradient_tol=1e-6)
+    output, _ = fast(unit_inputs(900, 1, 5))
+    output.square().sum().div(2).backward()
+    assert fast.report.windows > 1
+    assert fast.report.gradient <= 1e-6 * float(output.detach().norm(dim=-1).sum())
+
+
+@pytest.mark.parametrize("kind", [*GATED, "stack"])
 def test_where_no_theorem_bounds_the_gradient_it_is_not_given(kind: str) -> None:
     if kind == "stack":
         layer: nn.Module = rnn_of(0.8, num_layers=2)
-    elif kind == "norm":
-        layer = rnn_of(0.8)
-        with torch.no_grad():
-            layer.weight_hh_l0.copy_(torch.diag(torch.full((12,), 0.5)))
-            layer.weight_hh_l0[0, 1] = 10.0
     else:
         layer = gated_of(kind)
     fast = sr.to_parallel(layer, 1e-4, chunk=40, input_bound=1.0)

@@ -12,6 +12,7 @@ __all__ = [
     "Constants",
     "gradient_smoothness",
     "gradient_truncation_error",
+    "in_norm",
     "layer_constants",
     "squared_loss_constants",
     "weight_sensitivity",
@@ -102,6 +103,40 @@ def layer_constants(
         b_wh=mixed,
         b_hw=mixed,
         b_ww=product_above(s, reach, reach),
+    )
+
+
+def in_norm(constants: Constants, rate: float, lower: float, upper: float) -> Constants:
+    r"""Return the constants of a layer in another norm N in which it contracts, from those in the 2-norm.
+
+    .. math::
+        \lambda_N, \quad L_w^N = u L_w, \quad \beta_{hh}^N = \frac{u}{l^2} \beta_{hh}, \quad \beta_{wh}^N = \frac ul \beta_{wh},
+        \quad \beta_{hw}^N = \frac ul \beta_{hw}, \quad \beta_{ww}^N = u \beta_{ww}, \qquad
+        l \lVert h \rVert \le N(h) \le u \lVert h \rVert
+
+    What comes out of a step is measured in N, which costs u; what goes in is given in N, which costs 1/l. MATH 4.3 holds
+    in any norm, with these constants, a radius in N, and cotangents in the dual norm,
+    :math:`N^*(g) \le \lVert g \rVert / l`.
+
+    Args:
+        constants: In the 2-norm; their rate may be 1 or more.
+        rate: :math:`\lambda_N`.
+        lower: l.
+        upper: u.
+
+    Example:
+        >>> in_norm(Constants(1.5, 1.0, 2.0, 0.0, 1.0, 1.0, 0.0), 0.5, lower=1.0, upper=3.0).rate
+        0.5
+    """
+    back = 1 / check_number("lower", lower, low=math.ulp(0.0), finite=True)
+    return Constants(
+        rate=check_number("rate", rate),
+        input_gain=product_above(upper, constants.input_gain),
+        weight_gain=product_above(upper, constants.weight_gain),
+        b_hh=product_above(upper, back, back, constants.b_hh),
+        b_wh=product_above(upper, back, constants.b_wh),
+        b_hw=product_above(upper, back, constants.b_hw),
+        b_ww=product_above(upper, constants.b_ww),
     )
 
 

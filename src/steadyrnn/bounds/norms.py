@@ -135,6 +135,8 @@ class Ellipsoid(Norm):
 
     Args:
         matrix: A, shape ``(N, N)``, or its diagonal, shape ``(N,)``; float64.
+        scaling: Of a quadratic norm, the :math:`d` by which its columns were multiplied, shape ``(N,)``: with it the rate of
+            other weights in the same norm can be proven.
 
     Example:
         >>> Ellipsoid(torch.tensor([1.0, 2.0]))(torch.tensor([0.0, 1.0]))
@@ -142,6 +144,7 @@ class Ellipsoid(Norm):
     """
 
     matrix: Tensor
+    scaling: Tensor | None = field(default=None, repr=False)
     lower: float = field(init=False)
     upper: float = field(init=False)
 

@@ -111,7 +111,7 @@ def boundary_errors(rate: float, chunk: int, mismatch: Tensor) -> Tensor:
         errors[shift:] += factor * errors[:-shift].clone()
         shift, factor = 2 * shift, product_above(factor, factor)
     if shift < len(errors):  # what is left of the sum, all at once
-        errors[shift:] += 2 * factor * float(errors.max())
+        errors[shift:] += 2 * factor * errors.amax(dim=0)
     return errors.mul_(1 + 256 * ROUND_OFF)
 
 

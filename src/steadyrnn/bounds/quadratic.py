@@ -162,7 +162,7 @@ def quadratic_contraction(
     verified, root = _best_root(weight, scaled(wide, d), d)
     if root is None or not verified < rate:
         return best
-    return Contraction(times_slope(verified, slope), Ellipsoid(root * d), "MATH 5.3")
+    return Contraction(times_slope(verified, slope), Ellipsoid(root * d, d), "MATH 5.3")
 
 
 def _best_root(weight: Tensor, matrix: Tensor, d: Tensor) -> tuple[float, Tensor | None]:

@@ -67,8 +67,7 @@ def certify(
     References:
         Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
     """
-    if effort not in EFFORTS:
-        raise ArgumentError(f"`effort` must be 'auto', 'full' or 'fast', but is {effort!r}.")
+    check_effort(effort)
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
     input_bound = check_bound(input_bound)
@@ -79,6 +78,12 @@ def certify(
     if inputs is not None:
         return certify_on(plain(layer, covering(input_bound), effort), layer, inputs)
     return plain(layer, input_bound, effort)
+
+
+def check_effort(effort: str) -> None:
+    """Refuse an effort that is none."""
+    if effort not in EFFORTS:
+        raise ArgumentError(f"`effort` must be 'auto', 'full' or 'fast', but is {effort!r}.")
 
 
 def covering(input_bound: float | None) -> float | None:

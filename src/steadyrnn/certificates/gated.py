@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_input_gain, gru_radius
-from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_input_gain, lstm_radius
+from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius
+from steadyrnn.bounds.lstm import LSTMBox, lstm_box, lstm_contraction, lstm_input_gain, lstm_radius
 from steadyrnn.bounds.norms import Contraction, MaxNorm, above
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
@@ -15,7 +15,7 @@ from steadyrnn.errors import CertificateError
 from .reading import Weights
 from .tiers import Found, Tier
 
-__all__ = ["gated_tiers"]
+__all__ = ["box_of", "gated_tiers"]
 
 
 def gated_tiers(weights: Weights, entry_bound: float | None) -> Found:
@@ -70,10 +70,32 @@ def widened(contraction: Contraction, weights: Weights, steepest: float) -> Cont
     return Contraction(above(contraction.rate + steepest * spread * weights.slack), norm, contraction.theorem)
 
 
+def box_of(weights: Weights, entry_bound: float) -> tuple[Tensor, ...]:
+    """Return bounds on the entries of every h (and c), each (H,), in which the tier's contraction holds."""
+    if isinstance(weights.cell, LSTMStep):
+        box = box_of_lstm(weights, entry_bound)
+        return box.hidden, box.cell
+    return (box_of_gru(weights, entry_bound).hidden,)
+
+
+def box_of_lstm(weights: Weights, entry_bound: float) -> LSTMBox:
+    """Return the box that the states of an LSTM do not leave."""
+    h_0, c_0 = (float(state.abs().max()) for state in weights.initial) if weights.initial else (0.0, 0.0)
+    return lstm_box(weights.weight_ih, weights.weight_hh, weights.bias, entry_bound, initial_bound=(h_0, c_0))
+
+
+def box_of_gru(weights: Weights, entry_bound: float) -> GRUBox:
+    """Return the box that the states of a GRU do not leave."""
+    if not isinstance(weights.cell, GRUStep):
+        raise CertificateError(f"The cell {weights.cell.key!r} is no GRU.")
+    h_0 = float(weights.initial[0].abs().max()) if weights.initial else 0.0
+    given = (weights.weight_ih, weights.weight_hh, weights.bias_ih, weights.bias_hh)
+    return gru_box(*given, entry_bound, weights.cell.reset_after, initial_bound=h_0)
+
+
 def lstm_tier(weights: Weights, entry_bound: float) -> tuple[Tier, Tensor]:
     """Return the tier of an LSTM and the bounds of its outputs."""
-    h_0, c_0 = (float(state.abs().max()) for state in weights.initial) if weights.initial else (0.0, 0.0)
-    box = lstm_box(weights.weight_ih, weights.weight_hh, weights.bias, entry_bound, initial_bound=(h_0, c_0))
+    box = box_of_lstm(weights, entry_bound)
     steepest = 2 + float(box.cell.max())
     contraction = widened(lstm_contraction(weights.weight_hh, box), weights, steepest)
     if not isinstance(contraction.norm, MaxNorm):
@@ -85,11 +107,7 @@ def lstm_tier(weights: Weights, entry_bound: float) -> tuple[Tier, Tensor]:
 
 def gru_tier(weights: Weights, entry_bound: float) -> tuple[Tier, Tensor]:
     """Return the tier of a GRU and the bounds of its outputs."""
-    if not isinstance(weights.cell, GRUStep):
-        raise CertificateError(f"The cell {weights.cell.key!r} is no GRU.")
-    h_0 = float(weights.initial[0].abs().max()) if weights.initial else 0.0
-    given = (weights.weight_ih, weights.weight_hh, weights.bias_ih, weights.bias_hh)
-    box = gru_box(*given, entry_bound, weights.cell.reset_after, initial_bound=h_0)
+    box = box_of_gru(weights, entry_bound)
     steepest = 4 + 2 * float(weights.weight_hh.abs().sum(1).max())
     contraction = widened(gru_contraction(weights.weight_hh, box), weights, steepest)
     if not isinstance(contraction.norm, MaxNorm):

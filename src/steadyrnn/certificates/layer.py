@@ -1,7 +1,7 @@
 """What is proven of one layer in one direction: every tier's contraction, with the state's radius in its norm."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -28,6 +28,7 @@ class LayerCertificate:
         entry_bound: Bound on every entry of it.
         input_bound: What was assumed of the 2-norm of every x_t, None if nothing.
         left_out: The tiers that were not tried, each with the reason.
+        input_entries: What was assumed of every entry of it.
     """
 
     weights: Weights
@@ -36,6 +37,7 @@ class LayerCertificate:
     entry_bound: float
     input_bound: float | None
     left_out: tuple[LeftOut, ...] = ()
+    input_entries: float | None = None
 
     @property
     def name(self) -> str:
@@ -46,6 +48,10 @@ class LayerCertificate:
     def tier(self) -> Tier:
         """The tier of the smallest rate."""
         return min(self.tiers, key=lambda tier: tier.contraction.rate)
+
+    def using(self, tier: Tier) -> "LayerCertificate":
+        """Return the certificate without the other tiers; the first, an Elman layer's spectral norm, stays beside it."""
+        return replace(self, tiers=(self.tiers[0], tier) if tier is not self.tiers[0] else (tier,))
 
     @property
     def best(self) -> Contraction:
@@ -98,7 +104,8 @@ def certify_layer(weights: Weights, input_bound: float | None, entry_bound: floa
     entry_bound = input_bound if entry_bound is None else entry_bound
     elman = isinstance(weights.cell, RNNStep)
     found = rnn_tiers(weights, input_bound, effort) if elman else gated_tiers(weights, entry_bound)
-    return LayerCertificate(weights, found.tiers, found.state_bound, found.entry_bound, input_bound, found.left_out)
+    bounds = (found.state_bound, found.entry_bound, input_bound)
+    return LayerCertificate(weights, found.tiers, *bounds, found.left_out, entry_bound)
 
 
 def read_layers(module: nn.Module, input_bound: float | None = None, effort: str = "auto") -> list[LayerCertificate]:
@@ -134,14 +141,14 @@ def finite_or_none(bound: float) -> float | None:
 
 
 def refresh(layer: LayerCertificate, module: nn.Module) -> LayerCertificate:
-    """Return the certificate for the weights as they are now, in the same norm where it still contracts there.
+    """Return the certificate for the weights as they are now, in the same norms where one still contracts.
 
-    The norm is kept and the rate proven anew, which costs far less than a search for the norm; where the old norm no
-    longer contracts, the search is made again.
+    Norms are kept and the rates proven anew, which costs far less than a search for a norm; where no old norm contracts any
+    more, the search is made again.
     """
     weights = next(w for ways in read_weights(module) for w in ways if w.name == layer.name)
     if isinstance(weights.cell, RNNStep):
-        found = rnn_tiers(weights, layer.input_bound, "keep", keep=layer.best.norm)
+        found = rnn_tiers(weights, layer.input_bound, "keep", keep=[tier.contraction.norm for tier in layer.tiers])
     else:
         found = gated_tiers(weights, layer.input_bound)
     fresh = LayerCertificate(weights, found.tiers, found.state_bound, found.entry_bound, layer.input_bound)

@@ -1,6 +1,7 @@
 """The tiers of an Elman layer: spectral norm, diagonal scaling, quadratic norm."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from steadyrnn.activations import ModReLU, Sigmoid, Tanh
 from steadyrnn.bounds.norms import Contraction, Ellipsoid, Norm, TwoNorm, above
 from steadyrnn.bounds.numerical_radius import COMPLETE, STAGES
-from steadyrnn.bounds.quadratic import quadratic_contraction
+from steadyrnn.bounds.quadratic import quadratic_contraction, quadratic_rate
 from steadyrnn.bounds.scaling import diagonal_contraction, scaled_rate, spectral_contraction
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.linalg.norms import spectral_norm_bound
@@ -30,7 +31,7 @@ SATURATING = (Tanh, Sigmoid)
 """Activations whose values lie in [-1, 1]."""
 
 
-def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: Norm | None = None) -> Found:
+def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: Sequence[Norm] = ()) -> Found:
     """Return every tier of an Elman layer, cheapest first.
 
     Args:
@@ -38,12 +39,13 @@ def rnn_tiers(weights: Weights, input_bound: float | None, effort: str, keep: No
         input_bound: Bound on the 2-norm of every x_t, or None.
         effort: ``"auto"``: all tiers that are worth their cost; ``"full"``: all; ``"fast"``: no further than the first that
             contracts; ``"keep"``: the spectral norm and ``keep`` only.
-        keep: A norm found before.
+        keep: Norms found before.
     """
     contractions = [spectral(weights)]
     left_out: tuple[LeftOut, ...] = ()
     if effort == "keep":
-        contractions += [] if is_jump(weights) else kept(weights, keep)
+        known = [] if is_jump(weights) else [one for norm in keep for one in kept(weights, norm)]
+        contractions += known
     else:
         further, left_out = searched(weights, contractions[0], effort)
         contractions += further
@@ -119,13 +121,18 @@ def skipped(effort: str, size: int, limit: int) -> str:
     return f"{size} units are more than the {limit} up to which effort='auto' tries it"
 
 
-def kept(weights: Weights, norm: Norm | None) -> list[Contraction]:
-    """Return the contraction in a norm found before, for a diagonal one."""
-    if not isinstance(norm, Ellipsoid) or norm.matrix.dim() != 1:
+def kept(weights: Weights, norm: Norm) -> list[Contraction]:
+    """Return the contraction in a norm found before; the 2-norm's is known already."""
+    if not isinstance(norm, Ellipsoid):
         return []
     gamma = slopes_of(weights)[1]
-    rate = above(gamma * scaled_rate(weights.weight_hh, norm.matrix))
-    return [widened(Contraction(rate, norm, "MATH 5.2"), weights)]
+    if norm.matrix.dim() == 1:
+        rate, theorem = scaled_rate(weights.weight_hh, norm.matrix), "MATH 5.2"
+    elif norm.scaling is not None:
+        rate, theorem = quadratic_rate(weights.weight_hh, norm.matrix / norm.scaling, norm.scaling), "MATH 5.3"
+    else:
+        return []
+    return [widened(Contraction(above(gamma * rate), norm, theorem), weights)]
 
 
 def tier_of(weights: Weights, contraction: Contraction, input_bound: float | None) -> Tier:

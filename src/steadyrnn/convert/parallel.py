@@ -29,6 +29,7 @@ from .parallel_gradients import gradient_refusal
 from .parallel_report import LayerRun, ParallelReport
 from .parallel_run import Asked, Done, decay_of, run_layer
 from .parallel_stack import Doubt, carried, gain_of, not_run, share_of
+from .parallel_verify import Proofs
 from .torch_nn import from_torch
 from .unitary_rnn import input_slack
 
@@ -46,6 +47,7 @@ def to_parallel(
     *,
     input_bound: float | None = None,
     gradient_tol: float | None = None,
+    verify: bool = False,
 ) -> "Parallel":
     r"""Return a module that computes what a stable layer does, in C + k steps one after another instead of T.
 
@@ -57,8 +59,11 @@ def to_parallel(
 
     - the error of every h_t, in the 2-norm, is at most ``report.truncation + report.rounding``, and
       ``report.truncation <= tol``. It is an error against the layer run sequentially, exactly or in the same dtype;
-      of a stack, every layer's h_t. Rounding cannot be asked for, only told.
-    - gradients flow through warm-up and sweeps; ``report.gradient`` bounds their error after ``backward``.
+      of a stack, every layer's h_t. Rounding cannot be asked for, only told, and its bound is a worst case over all orders
+      of summation. With ``verify`` one number takes the place of both, ``report.error``: what :func:`steadyrnn.verify` proves
+      of the states as they were computed, against the exact run.
+    - gradients flow through warm-up and sweeps; ``report.gradient`` bounds what truncation does to them after ``backward``.
+      Rounding is not in it.
 
     The layer is shared, not copied (one of torch is copied by :func:`steadyrnn.from_torch`). Before every call the weights are
     compared with those certified, and certified anew where they changed. Eager only: under ``torch.compile`` it breaks
@@ -71,7 +76,8 @@ def to_parallel(
         input_bound: Bound on the 2-norm of every x_t, checked on every call; needed for GRU and LSTM, whose contraction
             depends on it.
         gradient_tol: If given, warm-up and sweeps also make each :math:`F_t` of ``report.gradient`` at most this, so that
-            the gradient's error is at most ``gradient_tol`` times the sum of the norms of the cotangents.
+            the gradient's error by truncation is at most ``gradient_tol`` times the sum of the norms of the cotangents.
+        verify: Whether every call evaluates its steps once more in float64, and reports the error that follows.
 
     Returns:
         A module with the layer's own call, and ``report``; of a ``SequenceModel`` one with the same embedding and readout.
@@ -108,6 +114,7 @@ def to_parallel(
         None if chunk is None else check_positive_int("chunk", chunk),
         input_bound,
         None if gradient_tol is None else check_number("gradient_tol", gradient_tol, low=1e-300, finite=True),
+        bool(verify),
     )
 
 
@@ -151,6 +158,7 @@ class Parallel(nn.Module):
         chunk: Steps of a window, or None.
         input_bound: Bound on the 2-norm of every input, or None.
         gradient_tol: Bound on the factors of the gradient's error, or None.
+        verify: Whether to bound the error of every call by its residuals.
 
     Example:
         >>> fast = sr.to_parallel(sr.RNN(2, 4, transition=sr.SpectralBall(0.5)), tol=1e-5)
@@ -165,10 +173,13 @@ class Parallel(nn.Module):
         chunk: int | None = None,
         input_bound: float | None = None,
         gradient_tol: float | None = None,
+        verify: bool = False,
     ) -> None:
         super().__init__()
         self.layer = layer
         self.tol, self.chunk, self.input_bound, self.gradient_tol = tol, chunk, input_bound, gradient_tol
+        self.verify = verify
+        self._proofs = Proofs(layer.num_layers)
         self._proven: Proven | None = None
         proven, _ = self._prove()
         refusal = gradient_refusal(list(proven.certificates))
@@ -184,6 +195,7 @@ class Parallel(nn.Module):
     def extra_repr(self) -> str:
         """Show the arguments."""
         shown = {"tol": self.tol, "chunk": self.chunk, "input_bound": self.input_bound, "gradient_tol": self.gradient_tol}
+        shown["verify"] = self.verify or None
         return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
 
     @uncompiled
@@ -298,7 +310,7 @@ class Parallel(nn.Module):
         if not isinstance(self.layer.cell, RNNStep):
             return self._read_gated(None)
         if known is None:
-            return read_layers(self.layer, self._covered(), "fast")
+            return read_layers(self.layer, self._covered(), "auto")
         return [refresh(one, self.layer) for one in known.certificates]
 
     def _read_gated(self, initial: Sequence[State] | None) -> list[LayerCertificate]:
@@ -363,6 +375,7 @@ class Parallel(nn.Module):
         gains = [gain_of(one) * dropout_scale(layer) for one in certificates]
         refusal = gradient_refusal(list(certificates))
         done: Done | None = None
+        entering: Tensor | None = None
         for place, certificate in enumerate(certificates):
             state = tuple(s[place] for s in start)
             run = layer._recurrence(data, state, layer.suffix(place, 0), opened.batch_sizes, False, layer.recompute)
@@ -371,9 +384,14 @@ class Parallel(nn.Module):
                 cold and not layer.learn_initial_state, None if doubt is None else doubt.start,
             )  # fmt: skip
             done = run_layer(run, layer.engine, certificate, proven.sizes[place], asked)
+            record = carried(done.record, records[-1] if records else None, gains[place])
+            if self.verify:
+                entering = self._proofs.errors(certificate, run, done.output, entering)
+                record = replace(record, verified=float(entering.max()) if entering.numel() else 0.0)
+                entering = entering * dropout_scale(layer)
             data = done.output
             finals.append(done.state)
-            records.append(carried(done.record, records[-1] if records else None, gains[place]))
+            records.append(record)
             if layer.dropout and place < layer.num_layers - 1:
                 data = nn.functional.dropout(data, layer.dropout, layer.training)
         self._report = ParallelReport(self.tol, tuple(records), *([] if done is None else [done.evidence]))

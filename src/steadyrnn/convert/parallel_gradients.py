@@ -2,16 +2,18 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
 from steadyrnn.activations import Absolute, LeakyReLU, ReLU
-from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, layer_constants
-from steadyrnn.bounds.memory import first_step, power_above
-from steadyrnn.bounds.norms import ROUND_OFF, above
+from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, in_norm, layer_constants
+from steadyrnn.bounds.memory import first_step, power_above, product_above
+from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm, above
 from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agree
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
@@ -23,7 +25,18 @@ from steadyrnn.engines.weights import flattened, grouped, stacked
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 
-__all__ = ["Evidence", "Masks", "Smooth", "constants_of", "frozen", "gradient_refusal", "gradient_warmup", "is_kinked"]
+__all__ = [
+    "Evidence",
+    "GradientNorm",
+    "Masks",
+    "Smooth",
+    "constants_of",
+    "frozen",
+    "gradient_norms",
+    "gradient_refusal",
+    "gradient_warmup",
+    "is_kinked",
+]
 
 KINKED = (ReLU, LeakyReLU, Absolute)
 """Activations that are linear on either side of zero."""
@@ -55,8 +68,6 @@ def gradient_refusal(certificates: list[LayerCertificate]) -> str | None:
         return "no theorem gives it for a gated cell"
     if len(certificates) > 1:
         return "no theorem gives it for a stack of layers"
-    if first.spectral_rate is None or not first.spectral_rate < 1:
-        return f"the theorem needs a contraction in the 2-norm, where lambda = {first.spectral_rate:.6g} >= 1"
     if not is_kinked(first) and not math.isfinite(first.weights.cell.activation.smoothness):
         return f"no theorem gives it for the activation {first.weights.cell.activation.name!r}, which is not smooth"
     return None
@@ -74,28 +85,66 @@ def constants_of(certificate: LayerCertificate, state_bound: float, input_bound:
     return layer_constants(certificate.spectral_rate, smoothness, state_bound, input_bound, bias, slope=slope)
 
 
-def gradient_warmup(constants: Constants, state_bound: float, tol: float) -> int:
+class GradientNorm(NamedTuple):
+    """A norm in which the gradient's error is bounded, with what MATH 4.3 needs in it."""
+
+    constants: Constants  # of the layer, in this norm
+    radius: float  # norm of every state
+    lower: float  # of the norm, against the 2-norm
+    upper: float
+
+    def factor(self, context: int) -> float:
+        """Return MATH 4.3 for a cotangent of 2-norm 1, whose dual norm is at most 1 / ``lower``."""
+        return gradient_truncation_error(self.constants, context, self.radius, above(1 / self.lower), 0.0)
+
+    def masked(self, context: Tensor, agreeing: Tensor) -> Tensor:
+        """Return :func:`masked_gradient_error` likewise, of any shape."""
+        back = above(1 / self.lower)
+        radius = product_above(self.radius, self.upper, back, back)
+        gain = product_above(self.constants.weight_gain, back)
+        return masked_gradient_error(self.constants.rate, context, agreeing, radius, gain)
+
+
+def gradient_norms(certificate: LayerCertificate, radius: float, states: float, inputs: float) -> tuple[GradientNorm, ...]:
+    """Return the norms in which a bound on the gradient's error is known: the 2-norm, the certificate's best, or both.
+
+    Args:
+        certificate: Of an Elman layer.
+        radius: Bound on every state of the sequential run in the norm of the best contraction.
+        states: Bound on the 2-norm of every state, of the sequential run and of the windows.
+        inputs: Bound on the 2-norm of every input.
+    """
+    constants, best = constants_of(certificate, states, inputs), certificate.best
+    found = [GradientNorm(constants, states, 1.0, 1.0)] if constants.rate < 1 else []
+    if not isinstance(best.norm, TwoNorm):
+        lower, upper = best.norm.lower, best.norm.upper
+        reach = min(radius, product_above(upper, states))
+        found.append(GradientNorm(in_norm(constants, best.rate, lower, upper), reach, lower, upper))
+    return tuple(found)
+
+
+def gradient_warmup(norms: Sequence[GradientNorm], tol: float) -> int:
     r"""Return a warm-up behind which the factor of :class:`Smooth` is at most ``tol`` at every output.
 
     The factor is :math:`a \lambda^K + b K \lambda^{K-1}` in the context K, which falls from
     :math:`K = 1 / \ln(1/\lambda)` on; the warm-up is one less than the first such K that is enough.
 
     Args:
-        constants: Of the layer.
-        state_bound: Bound on the 2-norm of every state.
+        norms: Of the layer; the one that needs the fewest steps counts.
         tol: Above zero.
 
     Example:
-        >>> gradient_warmup(layer_constants(0.9, 0.0, 10.0, 1.0, bias=True), 10.0, 1e-6)
+        >>> gradient_warmup([GradientNorm(layer_constants(0.9, 0.0, 10.0, 1.0, bias=True), 10.0, 1.0, 1.0)], 1e-6)
         204
     """
-    peak = 1 if constants.rate == 0 else max(math.ceil(-1 / math.log(constants.rate)), 1)
-    return peak + first_step(lambda more: _factor(constants, state_bound, peak + more) <= tol) - 1
+    return min(_warmup(norm, tol) for norm in norms)
 
 
-def _factor(constants: Constants, state_bound: float, context: int) -> float:
-    """Return MATH 4.3 for a cotangent of norm 1."""
-    return gradient_truncation_error(constants, context, state_bound, 1.0, 0.0)
+def _warmup(norm: GradientNorm, tol: float) -> int:
+    """Return :func:`gradient_warmup` by one norm."""
+    rate = norm.constants.rate
+    peak = 1 if rate == 0 else max(math.ceil(-1 / math.log(rate)), 1)
+    return peak + first_step(lambda more: norm.factor(peak + more) <= tol) - 1
 
 
 @dataclass(frozen=True)
@@ -103,14 +152,12 @@ class Smooth:
     """Factors of a smooth layer: an output's depends on its context only (MATH 4.3).
 
     Args:
-        constants: Of the layer.
-        state_bound: Bound on the 2-norm of every state, of the sequential run and of the windows.
+        norms: In which the factor is known; the least counts.
         windows: Of the run.
         sweeps: Of the run.
     """
 
-    constants: Constants
-    state_bound: float
+    norms: tuple[GradientNorm, ...]
     windows: Windows
     sweeps: int
 
@@ -118,7 +165,7 @@ class Smooth:
         """Return the factor of each output behind the warm-up, (C, J, 1)."""
         k, chunk, number = self.windows
         first = k + self.sweeps * chunk
-        position = [_factor(self.constants, self.state_bound, first + i) for i in range(1, chunk + 1)]
+        position = [min(norm.factor(first + i) for norm in self.norms) for i in range(1, chunk + 1)]
         factors = torch.tensor(position, dtype=torch.float64).unsqueeze(1).repeat(1, number)
         factors[:, : self.sweeps + 1] = 0.0  # these reach back to the true start
         return factors.unsqueeze(-1)
@@ -132,15 +179,13 @@ class Masks:
     is also measured, by the window before, which covers the same times.
 
     Args:
-        constants: Of the layer, without curvature.
-        state_bound: Bound on the 2-norm of every state, of the sequential run and of the windows.
+        norms: In which the factor is known, without curvature; the least counts.
         run: With every pass remembered; nothing in it needs a gradient (:func:`frozen`).
         rounding: By how much computed states may be off.
         margin: By how much a computed step may be off.
     """
 
-    constants: Constants
-    state_bound: float
+    norms: tuple[GradientNorm, ...]
     run: WindowRun
     rounding: float
     margin: float
@@ -173,8 +218,8 @@ class Masks:
         time = torch.arange(1, len(flags) + 1, device=flags.device).view(-1, 1, 1)
         agreeing = (time - torch.where(flags, 0, time).cummax(dim=0).values)[-chunk:]
         context = (k + sweeps * chunk + torch.arange(1, chunk + 1, device=flags.device)).view(-1, 1, 1)
-        rate, gain = self.constants.rate, self.constants.weight_gain
-        later = masked_gradient_error(rate, context.expand_as(agreeing), agreeing, self.state_bound, gain)
+        found = [norm.masked(context.expand_as(agreeing), agreeing) for norm in self.norms]
+        later = torch.stack(found).amin(dim=0)
         return torch.cat([later.new_zeros(chunk, sweeps + 1, run.rows), later], dim=1)
 
     def _main_flags(self, one: Pass) -> Tensor:

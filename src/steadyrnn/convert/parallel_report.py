@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from steadyrnn.bounds.norms import above
 from steadyrnn.errors import CertificateError
 
 from .parallel_gradients import Evidence
@@ -27,6 +28,8 @@ class LayerRun:
             included.
         rounding: Bound on what rounding adds to it.
         engine: What ran.
+        verified: Bound on the 2-norm of the error of every output against the exact run, rounding included; None where the
+            run was not verified.
     """
 
     name: str
@@ -40,11 +43,14 @@ class LayerRun:
     truncation: float
     rounding: float
     engine: str
+    verified: float | None = None
 
 
 @dataclass(frozen=True)
 class ParallelReport:
-    """What the last call proves: every h_t is within ``truncation + rounding`` (2-norm) of the sequential run's.
+    """What the last call proves: every h_t is within ``error`` (2-norm) of the sequential run's.
+
+    That is ``truncation + rounding``, or, where the call was verified, one number that was proven from the states themselves.
 
     Before the first call all numbers are zero. Of a stack ``depth`` and ``sweeps`` are sums, ``truncation`` and
     ``rounding`` the largest of a layer, and the rest is that of the layer with the largest rate.
@@ -74,8 +80,21 @@ class ParallelReport:
         return max(layer.rounding for layer in self.layers)
 
     @property
+    def verified(self) -> float | None:
+        """Bound on the error of every state against the exact run, rounding included; None where it was not asked for."""
+        found = [layer.verified for layer in self.layers if layer.verified is not None]
+        return max(found) if found else None
+
+    @property
+    def error(self) -> float:
+        """Bound on the error of every state: the verified one, or else truncation and rounding together."""
+        return above(self.truncation + self.rounding) if self.verified is None else self.verified
+
+    @property
     def gradient(self) -> float:
-        r"""Bound on the error of the gradient by the weights, for the cotangents that arrived in ``backward``.
+        r"""Bound on what truncation does to the gradient by the weights, for the cotangents that arrived in ``backward``.
+
+        Rounding is not in it. In float32 a gradient differs from the exact one by far more than a small bound says.
 
         .. math:: \sum_t \lVert g_t \rVert F_t
 
@@ -86,8 +105,8 @@ class ParallelReport:
         :func:`~steadyrnn.bounds.parallel_gradients.masked_gradient_error`, from the steps at which masks are proven equal.
 
         Raises:
-            CertificateError: Nothing arrived yet, or no theorem gives a bound: gated cells, stacks, a contraction in
-                another norm only, an activation that is neither smooth nor piecewise linear.
+            CertificateError: Nothing arrived yet, or no theorem gives a bound: gated cells, stacks, an activation that is
+                neither smooth nor piecewise linear.
         """
         return self.evidence.bound()
 
@@ -127,23 +146,32 @@ class ParallelReport:
         return self.slowest.norm
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it; ``gradient`` is None where there is no bound."""
-        names = "tol", "truncation", "rounding", "depth", "sweeps", "chunk", "warmup", "windows", "rate", "norm"
+        """Return everything as JSON can hold it; ``gradient`` (of truncation alone) is None where there is no bound."""
+        names = "tol", "error", "truncation", "rounding", "verified", "depth", "sweeps", "chunk", "warmup", "windows"
+        numbers = {name: getattr(self, name) for name in (*names, "rate", "norm")}
+        return {**numbers, "gradient": self._gradient_or_none(), "layers": [asdict(layer) for layer in self.layers]}
+
+    def _gradient_or_none(self) -> float | None:
         try:
-            gradient = self.gradient
+            return self.gradient
         except CertificateError:
-            gradient = None
-        numbers = {name: getattr(self, name) for name in names}
-        return {**numbers, "gradient": gradient, "layers": [asdict(layer) for layer in self.layers]}
+            return None
 
     def __str__(self) -> str:
         """Return the report in words."""
         if not self.depth:
             return f"time-parallel, not run yet: contraction {self.rate:.6g} in the {self.norm}, truncation to {self.tol:g}."
         swept = f" and {self.sweeps} sweeps" if self.sweeps else ""
+        if self.verified is None:
+            within = f"{self.truncation:.3g} (asked: {self.tol:g}) plus rounding of {self.rounding:.3g} of the sequential run"
+        else:
+            within = f"{self.verified:.3g} (asked: {self.tol:g}) of the exact run, rounding included"
+        gradient = self._gradient_or_none()
+        learned = (
+            "" if gradient is None else f"\nTruncation changes the gradient by at most {gradient:.3g}; rounding is not in it."
+        )
         return (
-            f"time-parallel: every state within {self.truncation:.3g} (asked: {self.tol:g}) plus rounding of "
-            f"{self.rounding:.3g} of the sequential run, in {self.depth} steps one after another: {self.windows} windows of "
+            f"time-parallel: every state within {within}, in {self.depth} steps one after another: {self.windows} windows of "
             f"{self.chunk} behind {self.warmup} of warm-up{swept}.\n"
-            f"Contraction {self.rate:.6g} in the {self.norm}. MATH 6.1 to 6.5."
+            f"Contraction {self.rate:.6g} in the {self.norm}. MATH 6.1 to 6.{5 if self.verified is None else 6}.{learned}"
         )

@@ -26,7 +26,7 @@ from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.engines.windows import OVERHEAD, SETUP, Windows, choose_fused, choose_windows
 from steadyrnn.errors import NotFiniteError
 
-from .parallel_gradients import Evidence, Masks, Smooth, constants_of, frozen, gradient_warmup, is_kinked
+from .parallel_gradients import Evidence, Masks, Smooth, frozen, gradient_norms, gradient_warmup, is_kinked
 from .parallel_report import LayerRun
 
 __all__ = ["Asked", "Done", "decay_of", "likely_warmup", "run_layer"]
@@ -86,7 +86,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         asked: Tolerances.
     """
     gates = input_part(run) if run.input.numel() and fuses(run, requested) else None  # the device is not to wait for plans
-    bounds = bounds_of(run, certificate, asked.cold)
+    certificate, bounds = choose_tier(run, certificate, asked)
     windows, fused = windows_for(run, certificate, bounds, asked, gates is not None)
     gates = gates if fused else None
     if windows.number == 1:
@@ -135,14 +135,37 @@ def record_of(
     return LayerRun(certificate.name, best.rate, best.norm.name, k, chunk, number, sweeps, depth, truncation, rounding, engine)
 
 
+def choose_tier(run: Recurrence, certificate: LayerCertificate, asked: Asked) -> tuple[LayerCertificate, Bounds]:
+    """Return the certificate with the contraction that needs the shortest warm-up, and bounds in its norm.
+
+    A smaller rate is not always better: its norm may be far from the 2-norm, in which the tolerance is.
+    """
+    norms = LargestNorms(run.input, *run.state)
+    first = certificate.tiers[0]  # a rate that is not below the spectral norm's has nothing for it
+    better = [tier for tier in certificate.tiers if tier.contraction.rate < min(first.contraction.rate, 1.0)]
+    ways = [certificate.using(tier) for tier in ([first] if first.contraction.stable else []) + better]
+    found = [(way, bounds_of(run, way, asked.cold, norms)) for way in ways]
+    return found[0] if len(found) == 1 else min(found, key=lambda way: warmup_of(way[0], way[1], asked))
+
+
+def warmup_of(certificate: LayerCertificate, bounds: Bounds, asked: Asked) -> int:
+    """Return the warm-up that is proven to be enough."""
+    best = certificate.best
+    warmup = required_warmup(best.rate, bounds.radius, asked.tol, gain=above(1 / best.norm.lower))
+    if asked.gradient_tol is None:
+        return warmup
+    norms = gradient_norms(certificate, bounds.radius, bounds.states, bounds.inputs)
+    return max(warmup, gradient_warmup(norms, asked.gradient_tol))
+
+
 @torch.no_grad()
-def bounds_of(run: Recurrence, certificate: LayerCertificate, cold: bool) -> Bounds:
+def bounds_of(run: Recurrence, certificate: LayerCertificate, cold: bool, norms: LargestNorms) -> Bounds:
     r"""Return bounds on inputs and states: the certificate's, or what follows from the inputs at hand.
 
     :math:`N(h_t) \le \max(N(h_0), (N(\varphi(b)) + L_x \sup \lVert x \rVert) / (1 - \lambda))` (MATH 4.1).
     """
     best, cell = certificate.best, certificate.weights.cell
-    norms, saturates = LargestNorms(run.input, *run.state), flattens(certificate)
+    saturates = flattens(certificate)
     if cold and saturates and certificate.input_bound is None:  # then nothing below depends on the inputs
         flat = above(math.sqrt(certificate.weights.size))
         return Bounds(norms, 0.0, certificate.radius, certificate.state_bound, flat)
@@ -178,10 +201,7 @@ def windows_for(
     best, x = certificate.best, run.input
     steps, rows, width = x.shape
     size, gates = run.state[0].shape[-1], len(run.cell.gates)
-    warmup = required_warmup(best.rate, bounds.radius, asked.tol, gain=above(1 / best.norm.lower))
-    if asked.gradient_tol is not None:
-        constants = constants_of(certificate, bounds.states, bounds.inputs)
-        warmup = max(warmup, gradient_warmup(constants, bounds.states, asked.gradient_tol))
+    warmup = warmup_of(certificate, bounds, asked)
     kind = x.device.type if x.device.type in OVERHEAD else "cuda"
     row_cost = 2 * gates * size * (size + width) / OVERHEAD[kind]
     gamble = asked.gradient_tol is None and asked.tol > _NOISE * torch.finfo(x.dtype).eps / 2 * bounds.states
@@ -252,7 +272,7 @@ def evidence_of(parallel: WindowRun, certificate: LayerCertificate, sizes: Sizes
     rounding, local = rounding_of(parallel.recurrence, certificate, sizes, bounds, parallel.largest)
     reached = above(max(parallel.largest, bounds.initial) + parallel.truncation + rounding)
     states = min(bounds.states, reached)
-    constants = constants_of(certificate, states, bounds.inputs)
+    norms = gradient_norms(certificate, bounds.radius, states, bounds.inputs)
     if is_kinked(certificate):
-        return Evidence(Masks(constants, states, frozen(parallel), rounding, local))
-    return Evidence(Smooth(constants, states, parallel.windows, parallel.sweeps))
+        return Evidence(Masks(norms, frozen(parallel), rounding, local))
+    return Evidence(Smooth(norms, parallel.windows, parallel.sweeps))

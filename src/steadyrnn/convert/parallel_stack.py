@@ -39,8 +39,10 @@ class Doubt:
 
 def gain_of(certificate: LayerCertificate) -> float:
     """Return what an error of a layer's input, in the 2-norm, becomes at its output (MATH 5.4)."""
-    best = certificate.best
-    return product_above(certificate.input_gain, 1 / (1 - best.rate), 1 / best.norm.lower)
+    tiers = [tier for tier in certificate.tiers if tier.contraction.stable]
+    return min(
+        product_above(tier.input_gain, 1 / (1 - tier.contraction.rate), 1 / tier.contraction.norm.lower) for tier in tiers
+    )
 
 
 def share_of(tol: float, gains: Sequence[float], place: int) -> float:

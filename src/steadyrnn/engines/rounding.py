@@ -1,7 +1,7 @@
 """How far one computed step of a recurrence can be from the exact one."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ UNITS, CUDNN_UNITS = 8, 256
 larger of value and argument; the second of cuDNN's own in float32, measured at up to 166 on an H200."""
 _SECOND_ORDER = 1.125
 """Covers products of two errors, where each is at most 1/16."""
+
+
+Number = TypeVar("Number", float, Tensor)
+"""One bound for all steps, or one for each."""
 
 
 class Sizes(NamedTuple):
@@ -69,7 +73,7 @@ def _absolute(gate: Gate) -> Tensor:
     return torch.addmm(diagonal.diag(), left, right.mT) * (1 + 1e-12)
 
 
-def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: float, inputs: float, cell: float = 0.0) -> float:
+def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: Number, inputs: Number, cell: float = 0.0) -> Number:
     r"""Return a bound on the 2-norm of the error of one computed step, in the recurrence's dtype (MATH 6.5).
 
     .. math:: \delta \le \gamma_m \bigl\lVert |W| |h| + |U| |x| + |b| \bigr\rVert + \text{the activation's own error}
@@ -81,8 +85,8 @@ def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: float, inputs: 
     Args:
         recurrence: Cell, dtype and device are read off it.
         sizes: Of its weights.
-        hidden: Bound on the 2-norm of every output h.
-        inputs: Bound on the 2-norm of every input.
+        hidden: Bound on the 2-norm of every output h, or of those before and behind each step.
+        inputs: Bound on the 2-norm of every input, or of each.
         cell: Bound on the entries of an LSTM's cell state.
 
     Returns:
@@ -103,7 +107,7 @@ def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: float, inputs: 
     own = (CUDNN_UNITS if x.device.type == "cuda" and x.dtype == torch.float32 else UNITS) * u
     relative = summation_error(sizes.terms, _product_round_off(x, u))
     if relative > 1 / 16 or own > 1 / 16:
-        return math.inf
+        return hidden + math.inf
     size = recurrence.state[0].shape[-1]
     reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
     linear = relative * reach + math.sqrt(len(step.gates) * size) * sizes.terms * info.tiny  # what underflows is lost
@@ -116,21 +120,23 @@ def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: float, inputs: 
         error = _lstm(linear, own, cell, math.sqrt(size))
     else:
         raise CertificateError(f"No bound on the rounding of the cell {step.key!r}.")
-    return above(_SECOND_ORDER * error)
+    return error * above(_SECOND_ORDER)
 
 
-def _gru(linear: float, own: float, reach: float, hidden: float, root: float) -> float:
+def _gru(linear: Number, own: float, reach: Number, hidden: Number, root: float) -> Number:
     """Return the error of n + z (h - n) from that of its gates, entry by entry; ``root`` is sqrt(H)."""
     gate = linear / 4 + own
     candidate = 2 * linear + gate * reach + own * (root + 2 * reach)
     return candidate + gate * (hidden + root) + own * (hidden + root)
 
 
-def _lstm(linear: float, own: float, cell: float, root: float) -> float:
+def _lstm(linear: Number, own: float, cell: float, root: float) -> Number:
     """Return the error of (c, h), c = f c + i g and h = o tanh c, from that of its gates; ``root`` is sqrt(H)."""
     gate = linear / 4 + own * root
     new_cell = gate * (cell + 1) + linear + own * root * (cell + 2)
-    return math.hypot(new_cell, gate + new_cell + 2 * own * root)
+    behind = gate + new_cell + 2 * own * root
+    both: Number = (new_cell * new_cell + behind * behind) ** 0.5
+    return both
 
 
 def _product_round_off(x: Tensor, round_off: float) -> float:

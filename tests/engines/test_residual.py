@@ -1,0 +1,70 @@
+"""What steps leave over, all of time at once: against one step after another."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import steadyrnn.engines.residual as residual_module
+from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.reference import ReferenceEngine
+from steadyrnn.engines.residual import in_double, leftovers, linear_scan, turned
+from tests.support.recurrences import Case, as_dtype, make
+
+REFERENCE = ReferenceEngine()
+
+
+def plain(run: Recurrence) -> Recurrence:
+    return as_dtype(run, torch.float64)
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("block", [1, 40, 2**18])
+@pytest.mark.parametrize("factored", [False, True])
+def test_residuals_are_those_of_single_steps(name: str, block: int, factored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residual_module, "_BLOCK", block)
+    run = make(CELLS[name], Case(steps=17, batch=2, hidden=4, factored=factored))
+    with torch.no_grad():
+        output = REFERENCE.run(run)[0] + 0.1 * torch.randn(17, 2, 4, dtype=torch.float64)
+        found = torch.cat([part.residual for part in leftovers(in_double(run), output)])
+        state, before = run.state, run.state[0]
+        for t in range(17):
+            state = REFERENCE.run(run._replace(input=run.input[t : t + 1], state=(before, *state[1:])))[1]
+            expected = torch.cat([*(torch.zeros_like(s) for s in state[1:]), state[0] - output[t]], dim=-1)
+            torch.testing.assert_close(found[t], expected, rtol=1e-12, atol=1e-13)
+            before = output[t]
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru-after"])
+def test_states_are_moved_into_the_box_and_the_way_is_told(name: str) -> None:
+    run = make(CELLS[name], Case(steps=9, batch=2, hidden=4))
+    box = tuple(torch.full((4,), bound, dtype=torch.float64) for bound in (10.0, 20.0))[: run.cell.states]
+    output = REFERENCE.run(run)[0].detach()
+    output[3, 1, 2] = 13.0
+    (part,) = leftovers(in_double(run), output, box)
+    assert float(part.moved[3, 1]) == 3
+    assert float(part.moved.sum()) == 3
+    assert float(part.residual[3, 1, -2].abs()) < 14
+
+
+@given(steps=st.integers(1, 200), seed=st.integers(0, 99))
+def test_a_scan_is_the_loop(steps: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    factor, term = (torch.rand(steps, 2, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    state = torch.ones(2, 3, dtype=torch.float64)
+    found = linear_scan(factor, term, state)
+    for t in range(steps):
+        state = factor[t] * state + term[t]
+        torch.testing.assert_close(found[t], state, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("lengths", [None, (7, 4, 1, 0)])
+def test_a_turned_sequence_runs_forwards(lengths: tuple[int, ...] | None) -> None:
+    run = plain(make(CELLS["rnn-tanh"], Case(steps=7, batch=4, lengths=lengths, reverse=True)))
+    forwards = run._replace(input=turned(run.input, run), reverse=False)
+    with torch.no_grad():
+        backwards: Tensor = REFERENCE.run(run)[0]
+        assert torch.equal(turned(REFERENCE.run(forwards)[0], run), backwards)
+        assert torch.equal(turned(turned(backwards, run), run), backwards)
