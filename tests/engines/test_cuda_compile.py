@@ -19,7 +19,8 @@ from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
 from steadyrnn.linalg import nvrtc as room
-from steadyrnn.linalg.nvrtc import cache_folder, compiled, source, word
+from steadyrnn.linalg.kernel_cache import cache_folder
+from steadyrnn.linalg.nvrtc import compiled, source, word
 from tests.support.layouts import shape_with
 
 DEVICE = torch.device("cuda", 0)

@@ -7,8 +7,8 @@ from typing import Any
 
 from steadyrnn.errors import ArgumentError, RunError
 
-from .files import read_if_there
 from .json_text import parse
+from .regular import read_if_there
 
 __all__ = [
     "CHECKPOINTS",
