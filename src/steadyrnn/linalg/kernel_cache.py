@@ -92,8 +92,8 @@ def _held(path: Path) -> Iterator[int]:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
             raise _NotOurs(f"belongs to user {found.st_uid}, not to {os.geteuid()}")
-        if stat.S_IMODE(found.st_mode) != 0o700:
-            raise _NotOurs(f"has mode {stat.S_IMODE(found.st_mode):04o}, so that others can look into it or write to it")
+        if found.st_mode & 0o777 != 0o700:
+            raise _NotOurs(f"has mode {found.st_mode & 0o777:04o}, so that others can look into it or write to it")
         yield descriptor
     finally:
         os.close(descriptor)

@@ -72,11 +72,12 @@ def _text(path: Path) -> str | None:
         descriptor = os.open(path, flags)
     except (OSError, ValueError):  # a NUL in a path
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
             return None
-        try:
-            return file.read(_MOST_BYTES).decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
+        return os.read(descriptor, _MOST_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    finally:
+        os.close(descriptor)
