@@ -151,11 +151,8 @@ def test_an_undamaged_run_is_resumed_bit_for_bit(runs: dict[str, Path], tmp_path
 
 def settings(data: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return the paths of all settings in a nested mapping."""
-    return [
-        (name, *rest)
-        for name, value in data.items()
-        for rest in (settings(value) if isinstance(value, dict) and value else [()])
-    ]
+    inner = {name: settings(value) if isinstance(value, dict) and value else [()] for name, value in data.items()}
+    return [(name, *rest) for name, paths in inner.items() for rest in paths]
 
 
 def test_every_altered_setting_of_a_run_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
