@@ -153,6 +153,23 @@ def test_a_place_where_nothing_can_be_made_is_refused() -> None:
         make_folder(Path("/proc/nothing/below"))
 
 
+def test_a_folder_above_that_another_makes_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raced:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def mkdir(self, path: Path) -> None:
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:
+                os.makedirs(path.parent, exist_ok=True)  # by another, right behind the failure
+                raise
+
+    monkeypatch.setattr(files, "os", Raced())
+    make_folder(tmp_path / "a" / "b" / "c", new=True)
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
 def test_a_new_folder_must_be_new(tmp_path: Path) -> None:
     make_folder(tmp_path / "a", new=True)
     with pytest.raises(FileExistsError):

@@ -86,19 +86,21 @@ def make_folder(path: Path, *, new: bool = False) -> None:
         RunError: The system refused, or something that is no folder is in the way.
     """
     with explained(path, "made"):
-        try:
-            os.mkdir(path)
-        except FileNotFoundError:
-            if path.parent == path or path.parent.is_dir():  # a system that has the parent, but lets nothing be made there
-                raise
-            make_folder(path.parent)
-            return make_folder(path, new=new)
-        except FileExistsError:
-            if new:
-                raise
-            if not path.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "a file of that name is in the way") from None
-            return None
+        for again in (True, False):
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:
+                if not again or path.parent == path:  # a system that has the parent, but lets nothing be made there
+                    raise
+                make_folder(path.parent)  # another process may make it at the same time
+            except FileExistsError:
+                if new:
+                    raise
+                if not path.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, "a file of that name is in the way") from None
+                return
+            else:
+                break
         sync_folder(path.parent)
 
 
