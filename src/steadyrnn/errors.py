@@ -24,6 +24,7 @@ __all__ = [
     "printable",
 ]
 
+_LONGEST = 2000
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Categories of characters that steer a terminal, reorder or break a line, or cannot be encoded; of ``Cc``, ``\\n`` is kept."""
 
@@ -47,10 +48,14 @@ def printable(text: str) -> str:
 
 
 class SteadyError(Exception):
-    """The common ancestor: ``except SteadyError`` catches every error of this package; its text is safe to print."""
+    """The common ancestor: ``except SteadyError`` catches every error of this package.
+
+    Its text is safe to print, whatever it quotes: see :func:`printable`. The middle of a very long one is left out.
+    """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        text = super().__str__()
+        return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 4 :]}")
 
 
 class ArgumentError(SteadyError, ValueError):

@@ -35,6 +35,13 @@ def test_every_error_is_safe_to_print(name: str) -> None:
     assert "\\x1b[2J" in str(error)
 
 
+def test_an_error_that_quotes_a_whole_file_is_cut_in_the_middle() -> None:
+    text = str(SteadyError("the file `a` holds " + "x" * 10**7 + ", which is wrong"))
+    assert len(text) < 2000
+    assert text.startswith("the file `a` holds x")
+    assert text.endswith("x, which is wrong")
+
+
 def test_plain_text_of_any_language_stays_as_it_is() -> None:
     text = "naïve 漢字 עברית 1 ≤ 2 [red] `a`\nsecond line"
     assert printable(text) == text
