@@ -92,8 +92,8 @@ def _empty(weights: Mapping[str, Tensor], nonlinearity: str | None, source: str)
         square = name.startswith("weight_hh") and tensor.shape != recurrent.shape
         if not tensor.is_floating_point() or square or (name == "weight_ih_l0" and tensor.shape[0] != rows):
             raise CheckpointError(
-                f"`{name}` of `{source}` does not fit `weight_hh_l0`, {tuple(recurrent.shape)}: it has shape "
-                f"{tuple(tensor.shape)} and dtype {tensor.dtype}."
+                f"`{source}` does not hold the weights of a layer: `{name}` has shape {tuple(tensor.shape)} and dtype "
+                f"{tensor.dtype}, which does not fit `weight_hh_l0`, {tuple(recurrent.shape)}."
             )
     layers = sum(name.startswith("weight_hh") and not name.endswith("_reverse") for name in weights)
     bias: Any = True if "bias_hh_l0" in weights else "single" if "bias_ih_l0" in weights else False

@@ -12,7 +12,7 @@ from .examples import Examples, single
 
 __all__ = ["read_repository", "read_split"]
 
-_MOST_DIGITS = 12
+_MOST_DIGITS = 18
 
 
 def read_repository(data: bytes, where: Path, sizes: tuple[int, int, int]) -> Examples:
