@@ -1,5 +1,6 @@
 """Every error this package raises for a user's mistake; each is also the builtin torch raises in that case."""
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -23,11 +24,41 @@ __all__ = [
     "SteadyError",
     "TrainingError",
     "WeightError",
+    "printable",
 ]
+
+_LONGEST = 2000
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Categories of characters that steer a terminal, reorder or break a line, or cannot be encoded; of ``Cc``, ``\\n`` is kept."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text that no terminal obeys: control, bidirectional and unencodable characters written out as escapes.
+
+    Names and values in a file may hold escape sequences. Every error of this package and every line of the program goes
+    through here. Line ends stay.
+
+    Example:
+        >>> print(printable("a\x1b[2Jb"))
+        a\x1b[2Jb
+    """
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode() if letter != "\n" and unicodedata.category(letter) in _UNPRINTABLE else letter
+        for letter in text
+    )
 
 
 class SteadyError(Exception):
-    """The common ancestor: ``except SteadyError`` catches every error of this package."""
+    """The common ancestor: ``except SteadyError`` catches every error of this package.
+
+    Its text is safe to print, whatever it quotes: see :func:`printable`. The middle of a very long one is left out.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 4 :]}")
 
 
 class ArgumentError(SteadyError, ValueError):

@@ -18,8 +18,10 @@ from steadyrnn.engines.cuda import direct, factored, launch, planes, window_loop
 from steadyrnn.engines.cuda.direct import direct_layout
 from steadyrnn.engines.cuda.factored import factored_layout
 from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
+from steadyrnn.linalg import kernel_cache
 from steadyrnn.linalg import nvrtc as room
-from steadyrnn.linalg.nvrtc import cache_folder, compiled, source, word
+from steadyrnn.linalg.kernel_cache import cache_folder
+from steadyrnn.linalg.nvrtc import compiled, source, word
 from tests.support.layouts import shape_with
 
 DEVICE = torch.device("cuda", 0)
@@ -234,18 +236,18 @@ def test_without_a_name_for_it_the_cache_lies_in_the_home_folder(tmp_path: Path,
     assert cache_folder() == tmp_path / ".cache" / "steadyrnn" / "kernels"
 
 
-def full(*_: object) -> None:
+def full(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
 def test_a_full_disk_does_not_keep_a_kernel_from_running(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room.os, "replace", full)
+    monkeypatch.setattr(kernel_cache.os, "replace", full)
     assert compiled(TEXT, ENTRY, CAPABILITY) == fake(TEXT, ENTRY, CAPABILITY)[0]
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_a_kernel_from_running(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compiled(TEXT, ENTRY, CAPABILITY)
-    monkeypatch.setattr(Path, "read_bytes", full)
+    monkeypatch.setattr(kernel_cache.os, "fdopen", full)
     assert compiled(TEXT, ENTRY, CAPABILITY) == first
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from steadyrnn.runs import files
 
-CALLS = {"open", "write", "fsync", "close", "replace", "unlink", "mkdir", "fchmod", "ftruncate", "stat", "fstat", "listdir"}
+CALLS = {"open", "write", "fsync", "close", "replace", "unlink", "mkdir", "fchmod", "ftruncate", "lstat", "fstat", "listdir"}
 KILLED = 99
 
 
@@ -54,7 +54,7 @@ def fail_at(call: int, error: int, *, onwards: bool = False) -> Callable[[int, s
     """Fail the call of that number; with ``onwards`` every later one too: the disk stays full or read-only."""
 
     def act(number: int, name: str, arguments: tuple[Any, ...]) -> None:
-        if number == call or (onwards and number > call and name not in {"close", "stat", "fstat", "listdir"}):
+        if number == call or (onwards and number > call and name not in {"close", "lstat", "fstat", "listdir"}):
             raise OSError(error, os.strerror(error))
 
     return act

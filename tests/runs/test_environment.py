@@ -1,6 +1,5 @@
 """The environment of a run is on record, and so is what had changed when it went on."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from steadyrnn.runs import folder as room
 from steadyrnn.runs.environment import describe_environment
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.json_text import parse, render
+from steadyrnn.runs.source_commit import source_commit
 
 CONFIG = {"task": {"name": "addition"}, "model": {"name": "rnn"}, "train": {}}
 
@@ -36,23 +36,15 @@ def test_the_switches_are_read_when_asked() -> None:
     assert (before["flush_denormal"], after["flush_denormal"]) == (False, flushes)
 
 
-def test_the_commit_of_a_checkout_is_told_and_whether_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert describe_environment()["git"] is None
-    (tmp_path / "a").write_text("a")
-    name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q"], ["add", "a"], [*name, "commit", "-q", "-m", "a"]):
-        subprocess.run(["git", *words], check=True)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert describe_environment()["git"] == {"commit": head, "changed": False}
-    (tmp_path / "a").write_text("b")
-    assert describe_environment()["git"] == {"commit": head, "changed": True}
+def test_the_commit_is_that_of_the_packages_own_source_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the user's folder has no part in it
+    commit = source_commit()
+    assert describe_environment()["git"] == (None if commit is None else {"commit": commit})
 
 
-def test_a_machine_without_git_has_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert describe_environment()["git"] is None
+def begin_writing(run: Run) -> None:
+    with Run.open(run.folder, write=True) as held:
+        held.write_json("note.json", {})
 
 
 def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +55,7 @@ def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, mo
     run.close()
     for environment in (first, other, other, first):
         monkeypatch.setattr(room, "describe_environment", lambda environment=environment: environment)
-        Run.open(run.folder, write=True).close()
+        begin_writing(run)
     noted = run.read_json("environment.json")
     changes = [note["changed"] for note in noted.pop("resumed")]
     assert noted == first
@@ -77,7 +69,7 @@ def test_a_lost_environment_is_written_again(tmp_path: Path, content: str | None
     path.unlink()
     if content is not None:
         path.write_text(content)
-    Run.open(run.folder, write=True).close()
+    begin_writing(run)
     assert run.read_json("environment.json")["torch"] == torch.__version__
 
 
@@ -86,7 +78,8 @@ def test_what_the_caller_knows_beside_it_is_noted_too(tmp_path: Path) -> None:
     run.close()
     assert run.read_json("environment.json")["calibration"] is None
     table = {"name": "nvidia-h200", "sha256": "ab"}
-    Run.open(run.folder, write=True, environment={"calibration": table}).close()
+    with Run.open(run.folder, write=True, environment={"calibration": table}) as held:
+        held.write_json("note.json", {})
     assert run.read_json("environment.json")["resumed"][0]["changed"] == {"calibration": table}
     assert run.environment() == {**describe_environment(), "calibration": table}
 

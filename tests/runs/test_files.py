@@ -12,7 +12,8 @@ import pytest
 
 from steadyrnn.errors import RunError
 from steadyrnn.runs import files
-from steadyrnn.runs.files import Appender, is_temporary, make_folder, read_if_there, write_atomically
+from steadyrnn.runs.files import Appender, is_temporary, make_folder, write_atomically
+from steadyrnn.runs.regular import read_if_there
 from tests.runs.faulty import KILLED, count_calls, die_at, fail_at, in_child, names_in, watch
 
 OLD, NEW = b"old" * 100, b"new" * 200
@@ -40,7 +41,7 @@ def calls_of_a_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = watch(monkeypatch)
     write_atomically(tmp_path / "a", NEW)
-    new_file, rename, folder = ["stat", "open", "write", "fsync", "close"], ["replace"], ["open", "fsync", "close"]
+    new_file, rename, folder = ["lstat", "open", "write", "fsync", "close"], ["replace"], ["open", "fsync", "close"]
     assert system.names == new_file + rename + folder
 
 
@@ -150,6 +151,23 @@ def test_folders_are_made_with_those_above_and_synced_into_them(tmp_path: Path, 
 def test_a_place_where_nothing_can_be_made_is_refused() -> None:
     with pytest.raises(RunError, match="could not be made"):
         make_folder(Path("/proc/nothing/below"))
+
+
+def test_a_folder_above_that_another_makes_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raced:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def mkdir(self, path: Path) -> None:
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:
+                os.makedirs(path.parent, exist_ok=True)  # by another, right behind the failure
+                raise
+
+    monkeypatch.setattr(files, "os", Raced())
+    make_folder(tmp_path / "a" / "b" / "c", new=True)
+    assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
 def test_a_new_folder_must_be_new(tmp_path: Path) -> None:

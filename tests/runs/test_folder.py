@@ -34,6 +34,11 @@ def run(tmp_path: Path) -> Run:
         return made  # closed on the way out
 
 
+def begin_writing(run: Run) -> None:
+    with Run.open(run.folder, write=True) as held:
+        held.write_json("note.json", {})
+
+
 def record(step: int, kind: str = "train", **values: Any) -> dict[str, Any]:
     return {"kind": kind, "step": step, "epoch": step / 10, "time": 0.5 * step, **values}
 
@@ -153,6 +158,8 @@ def test_a_half_written_last_line_is_left_out_and_then_cut_off(run: Run, tail: b
     assert run.metrics() == [{"kind": "train", "step": 1}]
     assert path.read_bytes() == whole + tail  # a reader changes nothing
     Run.open(run.folder, write=True).close()
+    assert path.read_bytes() == whole + tail  # so does one who holds the run and writes nothing
+    begin_writing(run)
     assert path.read_bytes() == whole
 
 
@@ -248,6 +255,8 @@ def test_temporary_files_of_a_killed_writer_are_swept_when_the_run_is_next_writt
     Run.open(run.folder)
     assert ".config.json.00ff.tmp" in names_in(run.folder)
     Run.open(run.folder, write=True).close()
+    assert ".config.json.00ff.tmp" in names_in(run.folder)
+    begin_writing(run)
     assert ".config.json.00ff.tmp" not in names_in(run.folder)
 
 

@@ -1,6 +1,9 @@
 """The trainer: what it does to a model, what it writes, when it ends."""
 
+import itertools
 import math
+import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +33,18 @@ from steadyrnn.train.settings import (
     TrainSettings,
 )
 from steadyrnn.train.trainer import train
-from tests.train.runs import RunningSum, addition, carrying_model, lines, new_run, noisy_probe, spectral_model, tiny
+from steadyrnn.train.weights import clones, weights_of
+from tests.train.runs import (
+    BreakAt,
+    RunningSum,
+    addition,
+    carrying_model,
+    lines,
+    new_run,
+    noisy_probe,
+    spectral_model,
+    tiny,
+)
 
 
 def plain_model(transition: Any = "free") -> nn.Module:
@@ -286,6 +300,40 @@ def test_nothing_is_saved_behind_a_bad_step_that_was_not_waited_for(
     with new_run(tmp_path, settings) as run, pytest.raises(TrainingError, match="Step 5 is not finite"):
         train(plain_model(), task, settings, run=run)
     assert (run.checkpoints(), run.load("last").facts["step"], run.metrics()) == (["last"], 0, [])
+
+
+def test_an_interruption_saves_nothing_behind_a_bad_step_that_was_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steadyrnn.train.step.Guard", lambda device, waits: Guard(device, waits=False))  # as on a GPU
+    settings = tiny(log_every=14, validate_every=14, save_every=14)
+    task = Poisoned(AdditionSettings(length=10, validation=24, test=24))
+    struck = BreakAt(6, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with new_run(tmp_path, settings) as run, pytest.raises(TrainingError, match="Step 5 is not finite"):
+        train(plain_model(), task, settings, run=run, progress=struck)
+    assert (run.checkpoints(), run.load("last").facts["step"], run.metrics()) == (["last"], 0, [])
+
+
+def test_the_last_checkpoint_has_the_last_weights_and_the_best_one_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = itertools.count()  # the first validation is the best
+    monkeypatch.setattr("steadyrnn.train.trainer.evaluate", lambda *_, **__: {"loss": float(next(losses))})
+    seen: dict[int, dict[str, Tensor]] = {}
+
+    def look(step: int, model: nn.Module) -> dict[str, Any]:
+        seen[step] = clones(weights_of(model))
+        return {}
+
+    model, settings = plain_model(), tiny(probe=ProbeSettings(every=5))
+    with new_run(tmp_path, settings) as run:
+        result = train(model, addition(), settings, run=run, callbacks={"look": look})
+    assert (result.best_step, result.steps) == (5, 14)
+    for name, step in (("last", 14), ("best", 5)):
+        stored = run.load(name).tensors
+        assert all(torch.equal(stored[key], tensor) for key, tensor in seen[step].items())
+    assert not torch.equal(seen[5]["model.readout.weight"], seen[14]["model.readout.weight"])
+    assert all(torch.equal(weights_of(model)[key], tensor) for key, tensor in seen[5].items())
 
 
 class Vertical(nn.Module):

@@ -11,7 +11,8 @@ import torch
 from steadyrnn import __version__
 from steadyrnn.engines.calibration_table import FORMAT, parse_table
 from steadyrnn.errors import ArgumentError
-from steadyrnn.runs.files import read_if_there, write_atomically
+from steadyrnn.runs.output_file import write_output
+from steadyrnn.runs.regular import read_if_there
 
 __all__ = ["CalibrationFile"]
 
@@ -66,4 +67,4 @@ class CalibrationFile:
         self.rows[self._key(row)] = row
         head = json.dumps(self.header, indent=1).removesuffix("\n}")
         body = ",\n".join(f"  {json.dumps(one)}" for one in self.rows.values())
-        write_atomically(self.path, f'{head},\n "rows": [\n{body}\n ]\n}}\n'.encode())
+        write_output(self.path, f'{head},\n "rows": [\n{body}\n ]\n}}\n'.encode())

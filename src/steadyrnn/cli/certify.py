@@ -103,6 +103,8 @@ def _recheck(trained: "Trained", output: Output) -> int:
     from .loading import sequence_model
 
     stored = trained.run.read_json("certificate.json")
+    if not isinstance(stored, dict):
+        raise CertificateError(f"`{trained.run.folder}` has a damaged `certificate.json`: it must hold a JSON object.")
     if stored.get("certificate") is None:
         raise CertificateError(f"`{trained.run.folder}` stores no certificate: {stored.get('reason')}")
     fresh = recheck(stored["certificate"], sequence_model(trained, CertificateError))

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin
 
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.models.settings import ModelSettings
@@ -13,6 +14,8 @@ __all__ = ["FORMAT", "Configuration", "settings_of"]
 
 FORMAT = 1
 """The version of the form a configuration is stored in."""
+
+_LARGEST = 2**64  # a seed may be one below
 
 S = TypeVar("S")
 
@@ -49,12 +52,14 @@ class Configuration:
             3
         """
         if stored.get("format") != FORMAT:
-            raise ArgumentError(f"`format` of a configuration must be {FORMAT}, but is {stored.get('format')!r}.")
+            raise ArgumentError(f"`format` of a configuration must be {FORMAT}, but is {_brief(stored.get('format'))}.")
         for part in ("task", "model", "train"):
             if not isinstance(stored.get(part), Mapping):
-                raise ArgumentError(f"`{part}` must be a mapping in a configuration, but is {stored.get(part)!r}.")
+                raise ArgumentError(f"`{part}` must be a mapping in a configuration, but is {_brief(stored.get(part))}.")
         task = dict(stored["task"])
         name = task.pop("name", None)
+        if not isinstance(name, str):
+            raise ArgumentError(f"`task.name` must be a text, but is {_brief(name)}.")
         if name not in TASK_SETTINGS:
             raise ArgumentError(not_among("task.name", name, TASK_SETTINGS))
         parts = (
@@ -76,12 +81,42 @@ def settings_of(cls: type[S], values: Mapping[str, Any], path: str) -> S:
     given: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
-            raise ArgumentError(f"`{path}.{name}` is no setting; there are {', '.join(known)}.")
-        part = known[name].type
+            raise ArgumentError(f"`{path}.{str(name)[:60]}` is no setting; there are {', '.join(known)}.")
+        part: Any = known[name].type
         if isinstance(part, type) and is_dataclass(part):
+            if not isinstance(value, Mapping):
+                raise ArgumentError(f"`{path}.{name}` must be a mapping, but is of type {type(value).__name__}.")
             value = settings_of(part, value, f"{path}.{name}")
+        elif not _fits(value, part):
+            wanted = part.__name__ if isinstance(part, type) and not get_args(part) else str(part)
+            raise ArgumentError(f"`{path}.{name}` must be of type {wanted}, but is {_brief(value)}.")
         given[name] = tuple(value) if isinstance(value, list) else value
     return cls(**given)
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Say whether a value that came from JSON is of a settings' type."""
+    if isinstance(wanted, UnionType):
+        return any(_fits(value, one) for one in get_args(wanted))
+    if get_origin(wanted) is tuple:
+        kinds = get_args(wanted)
+        if not isinstance(value, list | tuple):
+            return False
+        several = kinds[-1] is Ellipsis
+        return (several or len(value) == len(kinds)) and all(
+            _fits(item, kinds[0 if several else place]) for place, item in enumerate(value)
+        )
+    if isinstance(value, bool) or wanted is bool:
+        return wanted is bool and isinstance(value, bool)
+    if isinstance(value, int) and wanted in (int, float):
+        return -_LARGEST <= value < _LARGEST
+    return isinstance(value, wanted)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, str | bool | float | None):
+        return repr(value)[:60]
+    return f"of type {type(value).__name__}" if not isinstance(value, int) else "an integer of another size"
 
 
 def _listed(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,8 +120,9 @@ def _write(folder: Path, form: str, trained: "Trained", converted: "Converted", 
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in converted.tensors.items()}
+    name = re.sub(r"[^\w.+-]", "_", trained.run.folder.name, flags=re.ASCII)  # it becomes a part of a program
     code = _LOAD.format(
-        form=form, name=trained.run.folder.name, imports=_imports(converted.imports), classes=converted.classes,
+        form=form, name=name, imports=_imports(converted.imports), classes=converted.classes,
         call=converted.call, code="\n    ".join(converted.code),
     )  # fmt: skip
     write_atomically(folder / "model.safetensors", save(tensors))

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, printable
 
 from .output import Output, short
 from .parsing import add_flag, check_count, make_parser
@@ -103,7 +103,7 @@ def _write(args: Any, trained: "Trained", task: "Task", output: Output) -> int:
     tokens = task.vocabulary.encode(prompt)
     unknown = [word for word in prompt.split() if word not in task.vocabulary.numbers]
     if unknown:
-        print(f"steadyrnn: not in the vocabulary, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
+        print(printable(f"steadyrnn: not in the vocabulary, read as {UNKNOWN}: {', '.join(unknown)}"), file=sys.stderr)
     words = generate(trained.model, tokens.to(task.device), args.generate, args.temperature, args.seed)
     text = task.vocabulary.decode(words)
     output.text(text if prompt == END else f"{prompt} {text}")

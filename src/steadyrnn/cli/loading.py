@@ -9,16 +9,17 @@ from torch import nn
 
 from steadyrnn.errors import RunError, SteadyError
 from steadyrnn.models.sequence import SequenceModel
-from steadyrnn.models.settings import complete
+from steadyrnn.models.settings import ModelSettings, complete
 from steadyrnn.models.systems import build_model
 from steadyrnn.models.truncated import recurrent_part
+from steadyrnn.runs.checkpoint import Checkpoint
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.layout import find_runs
 from steadyrnn.tasks.base import Interface, Task
 from steadyrnn.tasks.registry import make_task
 from steadyrnn.train.weights import load_weights
 
-from .configuration import Configuration
+from .configuration import Configuration, settings_of
 
 __all__ = [
     *("FACTS", "Trained", "configuration_of", "facts_of", "known_input_bound", "load_trained", "newest_run"),
@@ -56,12 +57,27 @@ def load_trained(path: str | Path, checkpoint: str | None = None) -> Trained:
     run = Run.open(newest_run(path))
     configuration = configuration_of(run)
     interface = interface_of(run, configuration)
-    model = build_model(configuration.model, interface)
     name = checkpoint or ("best" if "best" in run.checkpoints() else "last")
     stored = run.load(name)
+    model = build_fitting(run, configuration.model, interface, stored)
     load_weights(model, stored.tensors)
     step = stored.facts.get("step") if isinstance(stored.facts, dict) else None
     return Trained(run, configuration, interface, model.eval(), name, step if isinstance(step, int) else 0)
+
+
+def build_fitting(run: Run, settings: ModelSettings, interface: Interface, stored: Checkpoint) -> nn.Module:
+    """Return a fresh model of a run; sizes that its checkpoint does not bear out are refused before memory is taken."""
+    held = sum(tensor.numel() for tensor in stored.tensors.values())
+    sizes = {**asdict(settings), **asdict(interface)}
+    for name in ("width", "layers", "depth", "blocks", "embedding", "inputs", "outputs", "vocabulary"):
+        if isinstance(sizes[name], int) and sizes[name] > max(held, 1):
+            raise RunError(f"`{run.folder}` has `{name}` {sizes[name]:,}, but its checkpoint holds {held:,} numbers only.")
+    try:
+        return build_model(settings, interface)
+    except SteadyError:
+        raise
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise RunError(f"`{run.folder}` has a configuration of which no model can be built: {error}") from error
 
 
 def sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
@@ -90,9 +106,10 @@ def known_input_bound(given: float | None, trained: Trained) -> tuple[float | No
         noted = trained.run.read_json("certificate.json")
     except RunError:
         return None, "none is known"
-    bound = noted.get("input_bound") if isinstance(noted, dict) else None
-    value = bound.get("value") if isinstance(bound, dict) else None
-    return (float(value), str(bound["source"])) if isinstance(value, int | float) and bound else (None, "none is known")
+    match noted:
+        case {"input_bound": {"value": int() | float() as value, "source": str(source)}} if not isinstance(value, bool):
+            return float(value), source
+    return None, "none is known"
 
 
 def task_of(configuration: Configuration, data_dir: str | None = None) -> Task:
@@ -118,9 +135,9 @@ def interface_of(run: Run, configuration: Configuration) -> Interface:
     facts = run.read_json(FACTS)
     noted = facts.get("interface") if isinstance(facts, dict) else None
     try:
-        return Interface(**noted)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise RunError(f"`{run.folder / FACTS}` is damaged: {error}.") from error
+        return settings_of(Interface, noted if isinstance(noted, dict) else {}, "interface")
+    except (SteadyError, TypeError) as error:
+        raise RunError(f"`{run.folder / FACTS}` is damaged: {error}") from error
 
 
 def facts_of(configuration: Configuration, task: Task, model: nn.Module) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
 
-from steadyrnn.errors import DataError, SteadyError, suggestion
+from steadyrnn.errors import DataError, SteadyError, printable, suggestion
 
 from .commands import COMMANDS, first_page
 
@@ -134,5 +134,5 @@ def _failed(error: Exception) -> int:
 
 
 def _complain(message: str, status: int) -> int:
-    print(f"steadyrnn: {message}", file=sys.stderr)
+    print(printable(f"steadyrnn: {message}"), file=sys.stderr)
     return status

@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from steadyrnn.errors import printable
+
 __all__ = ["Output", "plain", "short"]
 
 
 class Output:
     """Prints on stdout for people, unless a machine reads it: then one JSON object and nothing else.
+
+    What a terminal would obey is written out: names and values may come from somebody else's files.
 
     Args:
         as_json: Whether a machine reads stdout.
@@ -25,17 +29,17 @@ class Output:
     def note(self, text: str) -> None:
         """Say something on the way; on stderr where a machine reads stdout, not at all where people want quiet."""
         if not self.quiet:
-            print(text, file=sys.stderr if self.as_json else sys.stdout)
+            print(printable(text), file=sys.stderr if self.as_json else sys.stdout)
 
     def text(self, text: str) -> None:
         """Print a result for people, unless they want quiet."""
         if not self.as_json and not self.quiet:
-            print(text)
+            print(printable(text))
 
     def path(self, path: str | Path, text: str | None = None) -> None:
         """Print where the result was written: in words, or the path alone where people want quiet."""
         if not self.as_json:
-            print(path if self.quiet or text is None else text)
+            print(printable(str(path) if self.quiet or text is None else text))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table for people; numbers stand to the right."""
@@ -51,11 +55,11 @@ class Output:
             numbers = index > 0 and all(_is_number(row[index]) for row in rows)
             table.add_column(column, justify="right" if numbers else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(printable(cell)) for cell in row))
         terminal = sys.stdout is not None and sys.stdout.isatty()
         console = Console(file=sys.stdout or io.StringIO(), width=None if terminal else 110)
         console.on_broken_pipe = _raise  # type: ignore[method-assign]  # rich would end the program with status 1
-        console.print(Text(title, style="bold"), soft_wrap=True)
+        console.print(Text(printable(title), style="bold"), soft_wrap=True)
         console.print(table)
 
     def result(self, value: Mapping[str, Any]) -> None:

@@ -7,9 +7,13 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
+from steadyrnn.errors import printable
+
 from .complaints import complaint, unknown_option
 
 __all__ = ["Formatter", "Parser"]
+
+_LONGEST = 2000  # of a complaint, in characters
 
 
 class Formatter(DefaultHelpFormatter):
@@ -45,7 +49,8 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong in a line on stderr, and leave with status 2."""
-        print(f"{self.prog}: {complaint(self, message)}", file=sys.stderr)
+        text = printable(f"{self.prog}: {complaint(self, message)}")  # it may quote a file
+        print(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...", file=sys.stderr)
         raise SystemExit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _work(request: Request, command: list[str]) -> None:
     """Train, certify, tell."""
-    from .loading import facts_of
+    from .loading import FACTS, facts_of
 
     output = Output(request.as_json, request.quiet)
     names = request.configuration.model.name, request.configuration.task_name
@@ -55,6 +55,8 @@ def _work(request: Request, command: list[str]) -> None:
     with _open(request, command, facts) as run:
         output.note(f"run {run.folder}: {names[0]} on {names[1]}, {facts['parameters']:,} parameters")
         result = _train(request, task, model, run, output)
+        if request.resume is not None:  # they may be lost; nothing of a run changes before the trainer agrees to go on
+            run.write_json(FACTS, facts)
         record = _certify(request, task, model, run, result)
     _tell(request, output, facts, run.folder, result, record)
 
@@ -91,15 +93,16 @@ def _open(request: Request, command: list[str], facts: dict[str, Any]) -> "Run":
     configuration = request.configuration
     environment = {TABLE: table_record(choose_device(configuration.train.device))}
     if request.resume is not None:
-        _refuse_another_table(Run.open(request.resume), environment[TABLE])
+        stored = Run.open(request.resume)
+        _refuse_another_table(stored, environment[TABLE])
+        _refuse_another(stored, request)
         run = Run.open(request.resume, write=True, environment=environment)
     else:
         names = configuration.task_name, configuration.model.name
         run = Run.create(request.out, *names, configuration.to_dict(), command, environment)
     try:
-        if request.resume is not None:
-            _refuse_another(run, request)
-        run.write_json(FACTS, facts)
+        if request.resume is None:
+            run.write_json(FACTS, facts)
         if request.tensorboard:
             run.write_events()
     except BaseException:

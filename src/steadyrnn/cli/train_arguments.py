@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ArgumentError, RunError, suggestion
+from steadyrnn.errors import RunError, printable, suggestion
 from steadyrnn.models.catalogue import CATALOGUE
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.settings import TASK_SETTINGS, TaskSettings
@@ -16,7 +16,8 @@ from .complaints import unknown_option
 from .configuration import Configuration
 from .parsing import HIDDEN, add_flag, make_parser
 from .recipes import recipe
-from .words import bare_words, config_first, nested, value_of, write_out
+from .settings_file import read_settings
+from .words import bare_words, config_first, nested, value_of, values_of, write_out
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -148,24 +149,17 @@ def _first_line(cls: type) -> str:
 
 def _stored(words: Sequence[str]) -> Mapping[str, Any]:
     """Return what the configuration file says, an empty mapping where there is none."""
-    resume, file = value_of(words, "--resume"), value_of(words, "--config")
+    resume, files = value_of(words, "--resume"), values_of(words, "--config")
     if resume is not None:
-        file = str(Path(resume) / "config.json")
-        if not Path(file).is_file():
+        files.append(str(Path(resume) / "config.json"))
+        if not Path(files[-1]).is_file():
             raise RunError(f"`--resume` must name the folder of a run, but {resume!r} holds no config.json.")
-    if file is None:
-        return {}
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        stored = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        _misused(f"there is no file {file!r}.")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{file} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
-    if not isinstance(stored, Mapping):
-        raise ArgumentError(f"{file} must hold a mapping with `task`, `model` and `train`, but holds {type(stored).__name__}.")
-    return stored
+    stored: Mapping[str, Any] | None = {}
+    for file in files:
+        stored = read_settings(Path(file))
+        if stored is None:
+            _misused(f"there is no file {file!r}.")
+    return stored or {}
 
 
 def _request(values: dict[str, Any]) -> Request:
@@ -177,5 +171,5 @@ def _request(values: dict[str, Any]) -> Request:
 
 def _misused(message: str) -> None:
     """Complain about the command line, and leave."""
-    print(f"steadyrnn train: {message}", file=sys.stderr)
+    print(printable(f"steadyrnn train: {message}"), file=sys.stderr)
     raise SystemExit(2)

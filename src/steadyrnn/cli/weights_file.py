@@ -29,12 +29,11 @@ def layer_of_file(path: Path, nonlinearity: str | None = None) -> nn.Module:
         path: The file.
         nonlinearity: Of an RNN; None is tanh, as in torch. LSTM and GRU have none to choose.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
+    except Exception as error:  # the reader of safetensors raises many kinds
         if path.suffix != ".safetensors" and _is_pickle(path):
             raise CheckpointError(_way_out(path)) from error
         raise CheckpointError(f"`{path}` is no safetensors file that can be read: {error}.") from error
@@ -88,6 +87,14 @@ def _empty(weights: Mapping[str, Tensor], nonlinearity: str | None, source: str)
             f"`weight_hh_l0` of `{source}` must have shape (G * H, H) with G of 1 (RNN), 3 (GRU) or 4 (LSTM), but has "
             f"{tuple(recurrent.shape)}."
         )
+    rows = recurrent.shape[0]
+    for name, tensor in weights.items():  # of these a layer is made: what they do not bear out takes memory
+        square = name.startswith("weight_hh") and tensor.shape != recurrent.shape
+        if not tensor.is_floating_point() or square or (name == "weight_ih_l0" and tensor.shape[0] != rows):
+            raise CheckpointError(
+                f"`{source}` does not hold the weights of a layer: `{name}` has shape {tuple(tensor.shape)} and dtype "
+                f"{tensor.dtype}, which does not fit `weight_hh_l0`, {tuple(recurrent.shape)}."
+            )
     layers = sum(name.startswith("weight_hh") and not name.endswith("_reverse") for name in weights)
     bias: Any = True if "bias_hh_l0" in weights else "single" if "bias_ih_l0" in weights else False
     if nonlinearity is not None and gates != 1:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["FLAGS", "SHORT_FORMS", "bare_words", "config_first", "value_of", "write_out"]
+__all__ = ["FLAGS", "SHORT_FORMS", "bare_words", "config_first", "value_of", "values_of", "write_out"]
 
 SHORT_FORMS = {
     "--model": "--model.name",
@@ -66,8 +66,18 @@ def value_of(words: Sequence[str], option: str) -> str | None:
         >>> value_of(["--model.name", "lstm"], "--model.name")
         'lstm'
     """
-    values = [value for _, name, value, _ in _options(words) if name == option]
+    values = values_of(words, option)
     return values[-1] if values else None
+
+
+def values_of(words: Sequence[str], option: str) -> list[str]:
+    """Return every value of an option, in order.
+
+    Example:
+        >>> values_of(["--config", "a.yaml", "--config=b.yaml"], "--config")
+        ['a.yaml', 'b.yaml']
+    """
+    return [value for _, name, value, _ in _options(words) if name == option and value is not None]
 
 
 def config_first(words: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +16,7 @@ FORMAT = 1
 VARIABLE = "STEADYRNN_CALIBRATION"
 """The environment variable that names a table to read in place of the package's."""
 
+_SLOWEST = 1e12  # microseconds: eleven days
 _FOLDER = files("steadyrnn.engines") / "tables"
 
 
@@ -58,7 +58,10 @@ def read_table(path: str) -> Table:
         DataError: There is none, it cannot be read, or it is not what ``steadyrnn bench --calibrate`` writes.
     """
     try:
-        data = Path(path).expanduser().read_bytes()
+        file = Path(path).expanduser()
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise DataError(f"The table of engines {path!r} must be a regular file, but is a pipe, a socket or a device.")
+        data = file.read_bytes()
     except (OSError, RuntimeError) as error:  # RuntimeError: a home that is not there
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"The table of engines {path!r} cannot be read: {reason}. {_way_out()}") from error
@@ -114,22 +117,22 @@ def _times(entry: dict[str, Any], part: str, place: str) -> tuple[tuple[str, flo
     if not isinstance(given, dict):
         raise ValueError(f"`{place}.{part}` must be an object of microseconds by engine")
     for engine, time in given.items():
-        if isinstance(time, bool) or not isinstance(time, int | float) or not (0 < time < math.inf):
-            raise ValueError(f"`{place}.{part}.{engine}` must be a finite number above 0, but is {time!r}")
+        if isinstance(time, bool) or not isinstance(time, int | float) or not (0 < time <= _SLOWEST):
+            raise ValueError(f"`{place}.{part}.{engine}` must be a finite number above 0, but is {repr(time)[:40]}")
     return tuple((engine, float(time)) for engine, time in given.items())
 
 
 def _text(entry: dict[str, Any], name: str, place: str = "") -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"`{place}.{name}`".replace("`.", "`") + f" must be a string, but is {value!r}")
+        raise ValueError(f"`{place}.{name}`".replace("`.", "`") + f" must be a string, but is {repr(value)[:40]}")
     return value
 
 
 def _count(entry: dict[str, Any], name: str, place: str) -> int:
     value = entry.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"`{place}.{name}` must be an integer above 0, but is {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        raise ValueError(f"`{place}.{name}` must be an integer above 0, but is {repr(value)[:40]}")
     return value
 
 

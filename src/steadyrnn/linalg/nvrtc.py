@@ -2,17 +2,16 @@
 
 import ctypes
 import hashlib
-import os
 import struct
-import tempfile
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.cuda import _utils as driver
+
+from .kernel_cache import cache_folder, put_away, stored
 
 __all__ = ["Compiled", "OnDevice", "has_clusters", "has_parts", "is_there", "kernel"]
 
@@ -48,42 +47,6 @@ def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int],
     head = "".join(f"#define {name.upper()} {int(value)}\n" for name, value in defined)
     folder = files(package).joinpath("source")
     return head + "".join(folder.joinpath(f"{name}.cu").read_text(encoding="utf-8") for name in names)
-
-
-def cache_folder() -> Path | None:
-    """Return where compiled kernels are kept, or None if nowhere can be written."""
-    try:
-        base = os.environ.get("XDG_CACHE_HOME") or (Path.home() / ".cache")
-        folder = Path(base) / "steadyrnn" / "kernels"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # there may be no home
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def stored(file: Path) -> bytes | None:
-    """Return the code that a file holds, None where there is none or it is broken.
-
-    Its end is a hash of its beginning.
-    """
-    try:
-        data = file.read_bytes()
-    except OSError:
-        return None
-    return data[:-32] if hashlib.sha256(data[:-32]).digest() == data[-32:] else None
-
-
-def put_away(file: Path, code: bytes) -> None:
-    """Keep code for the next process, if the disk lets us: a kernel that is not kept is compiled again."""
-    part = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-            part.write(code + hashlib.sha256(code).digest())
-        os.chmod(part.name, 0o644)  # others may share the folder
-        os.replace(part.name, file)
-    except OSError:
-        if part is not None:
-            Path(part.name).unlink(missing_ok=True)
 
 
 def compiled(text: str, entry: str, capability: str) -> bytes:

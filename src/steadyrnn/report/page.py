@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyrnn.errors import RunError
-from steadyrnn.runs.files import write_atomically
+from steadyrnn.runs.output_file import write_output
 
 from .chart import Chart, draw
 from .groups import Configuration, Contest, group, shown
@@ -41,7 +41,7 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
 
     Args:
         folders: Run folders, or folders above them.
-        out: The file to write; folders above it are made, an older file is replaced as a whole.
+        out: The file to write; folders above it are made, an older file is replaced as a whole, a pipe or device written into.
         command: The command that makes the report, to be shown in it.
         title: The heading; None makes one from the tasks.
 
@@ -57,8 +57,7 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
     contests = group(read_all(folders, refusals))
     text = render(contests, command, title, refusals)
     out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, text.encode("utf-8"))
+    write_output(out, text.encode("utf-8", "backslashreplace"))  # JSON can name half a character
     return out
 
 

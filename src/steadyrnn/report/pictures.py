@@ -111,7 +111,7 @@ def flow_chart(
     curves, bands = [], []
     for (label, flow), style in zip(flows, ("t0", "t1", "t2")[-len(flows) :], strict=True):
         low, high = flow_curve(flow, "low", label, style), flow_curve(flow, "high", label, style)
-        if low.points() or high.points():
+        if (low.points() or high.points()) and list(low.x) == list(high.x):  # a damaged line has a side cut short
             bands.append(Band(label, f"{style} {'certified' if style == 't2' else 'outline'}", low.x, low.y, high.y))
         curves.append(flow_curve(flow, "spectral", label, style))
     last_known = bool(bands) and "certified" in bands[-1].style

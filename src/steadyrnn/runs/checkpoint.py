@@ -3,23 +3,26 @@
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from steadyrnn.errors import CheckpointError, RunError
 
-from .files import is_temporary, list_folder, make_folder, read_if_there, remove_quietly, write_atomically
+from .files import is_temporary, list_folder, make_folder, remove_quietly, write_atomically
 from .json_text import decode_exactly, encode_exactly, parse, render
+from .regular import read_if_there
 from .tensors import Packed, pack, unpack
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["DOCUMENT", "Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 _FORMAT = 1
-_DOCUMENT = "checkpoint.json"
+DOCUMENT = "checkpoint.json"
+"""The file of a checkpoint that names the other."""
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 _ATTEMPTS = 20  # a reader that finds its tensors replaced starts again
 
@@ -31,13 +34,17 @@ class Checkpoint:
     Args:
         tensors: By name, contiguous, on the CPU; tied names share one tensor.
         facts: The JSON value saved with them.
+        run: What the run folder was when it was saved, by which parts of different runs are told apart; empty where unknown.
     """
 
     tensors: dict[str, Tensor]
     facts: Any
+    run: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], facts: Any) -> None:
+def save_checkpoint(
+    folder: Path, tensors: Mapping[str, Tensor], facts: Any, run: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Replace the checkpoint in a folder.
 
     Two files cannot be renamed at once. So the tensors go into a file that is named after their content, first; then
@@ -49,6 +56,7 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], facts: Any) -> 
         folder: Made where there is none.
         tensors: Dense tensors by name, of any shape, strides, device, and any usual dtype.
         facts: A JSON value. Floats come back bit for bit, NaN and infinity too; tuples come back as lists.
+        run: What else to keep of the run folder, as JSON.
 
     Raises:
         RunError: The system refused to write; the old checkpoint is whole.
@@ -62,14 +70,14 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], facts: Any) -> 
         Checkpoint(tensors={'weight': tensor([1., 1.])}, facts={'step': 7})
     """
     packed = pack(tensors)
-    name, document = _document(packed, encode_exactly(facts, "facts"))
+    name, document = _document(packed, encode_exactly(facts, "facts"), dict(run))
     make_folder(folder)
     named = _named(folder)
     if named is not None:  # leftovers of a killed save may be what fills the disk
         _sweep(folder, named)
     try:
         write_atomically(folder / name, packed.data)
-        write_atomically(folder / _DOCUMENT, document)
+        write_atomically(folder / DOCUMENT, document)
     except BaseException:
         if _named(folder) not in (name, None):
             remove_quietly(folder / name)
@@ -85,7 +93,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """
     missing = ""
     for _ in range(_ATTEMPTS):
-        content = _read_document(folder / _DOCUMENT)
+        content = _read_document(folder / DOCUMENT)
         path = folder / content["file"]["name"]
         data = _read(path)
         if data is not None:
@@ -93,10 +101,10 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         if missing == path.name:
             break
         missing = path.name  # a writer may have replaced the checkpoint between the two reads
-    raise CheckpointError(f"`{folder / missing}` is missing, which `{_DOCUMENT}` names; the checkpoint cannot be loaded.")
+    raise CheckpointError(f"`{folder / missing}` is missing, which `{DOCUMENT}` names; the checkpoint cannot be loaded.")
 
 
-def _document(packed: Packed, facts: Any) -> tuple[str, bytes]:
+def _document(packed: Packed, facts: Any, run: dict[str, Any]) -> tuple[str, bytes]:
     """Return the name of the file of tensors and the text that names it."""
     digest = hashlib.sha256(packed.data).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
@@ -105,6 +113,7 @@ def _document(packed: Packed, facts: Any) -> tuple[str, bytes]:
         "file": {"name": name, "bytes": len(packed.data), "sha256": digest},
         "tensors": packed.table,
         "facts": facts,
+        **({"run": run} if run else {}),
     }
     return name, _signed(content)
 
@@ -154,7 +163,8 @@ def _read_document(path: Path) -> dict[str, Any]:
 def _check_types(path: Path, content: dict[str, Any]) -> None:
     match content:
         case {"file": {"name": str(name), "bytes": int(), "sha256": str()}, "tensors": dict(table), "facts": _}:
-            if _TENSORS.fullmatch(name) and all(isinstance(entry, dict) for entry in table.values()):
+            whole = isinstance(content.get("run", {}), dict) and all(isinstance(entry, dict) for entry in table.values())
+            if _TENSORS.fullmatch(name) and whole:
                 return
     raise CheckpointError(f"`{path}` is damaged: it does not have the fields of a checkpoint, or not of their types.")
 
@@ -167,17 +177,18 @@ def _checked(path: Path, data: bytes, content: dict[str, Any]) -> Checkpoint:
     if hashlib.sha256(data).hexdigest() != content["file"]["sha256"]:
         raise CheckpointError(f"`{path}` is damaged: its checksum does not fit.")
     try:
-        return Checkpoint(unpack(data, content["tensors"]), decode_exactly(content["facts"]))
+        run = content.get("run", {})
+        return Checkpoint(unpack(data, content["tensors"]), decode_exactly(content["facts"]), run)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"`{path}` does not fit `{_DOCUMENT}`: {error}.") from error
+        raise CheckpointError(f"`{path}` does not fit `{DOCUMENT}`: {error}.") from error
 
 
 def _named(folder: Path) -> str | None:
     """Return the file of tensors that the checkpoint in place names: "" where there is none, None where it is damaged."""
     try:
-        if read_if_there(folder / _DOCUMENT) is None:
+        if read_if_there(folder / DOCUMENT) is None:
             return ""
-        return str(_read_document(folder / _DOCUMENT)["file"]["name"])
+        return str(_read_document(folder / DOCUMENT)["file"]["name"])
     except (CheckpointError, RunError):
         return None
 

@@ -2,12 +2,13 @@
 
 import os
 import platform
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
+
+from .source_commit import source_commit
 
 __all__ = ["describe_environment"]
 
@@ -19,7 +20,6 @@ _VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES"),
     *("STEADYRNN_DATA", "STEADYRNN_CALIBRATION"),
 )
-_GIT_SECONDS = 10.0
 
 
 def describe_environment() -> dict[str, Any]:
@@ -78,19 +78,6 @@ def _flushes_denormals() -> bool:
 
 
 def _git() -> dict[str, Any] | None:
-    """Return the commit of the checkout around the working folder and whether it was changed, None outside of one."""
-    commit = _asked_git("rev-parse", "HEAD")
-    if commit is None:
-        return None
-    changed = _asked_git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "changed": None if changed is None else bool(changed)}
-
-
-def _asked_git(*arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=_GIT_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return answer.stdout.strip()
+    """Return the commit of the package's source tree, None where it is installed without one."""
+    commit = source_commit()
+    return None if commit is None else {"commit": commit}

@@ -1,14 +1,16 @@
 """The scalars of a run as TensorBoard's event files."""
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from steadyrnn.errors import RunError
 
-__all__ = ["EventWriter", "scalars"]
+__all__ = ["EventWriter", "check_events", "scalars"]
 
 _NOT_MEASURED = {"kind", "name", "step", "epoch", "time"}
 
@@ -27,16 +29,16 @@ class EventWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise RunError("Event files need the package `tensorboard`: pip install steadyrnn[train].") from error
+        check_events()
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-untyped]
+
         self._folder = folder
         self._protocol: Any = event_pb2
         self._summaries: Any = summary_pb2
         with self._explained():
-            self._writer: Any = EventFileWriter(str(folder))
+            # nobody can have put a link where the file will be: a part of its name is drawn
+            self._writer: Any = EventFileWriter(str(folder), filename_suffix=f".{secrets.token_hex(8)}")
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Write every number of a record at its step."""
@@ -65,6 +67,12 @@ class EventWriter:
             yield
         except OSError as error:
             raise RunError(f"The event file in `{self._folder}` could not be written: {error.strerror or error}.") from error
+
+
+def check_events() -> None:
+    """Raise unless event files can be written here: ``tensorboard`` is installed."""
+    if find_spec("tensorboard") is None:
+        raise RunError("Event files need the package `tensorboard`: pip install steadyrnn[train].")
 
 
 def scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -7,8 +7,11 @@ from pathlib import Path
 from steadyrnn.errors import RunError
 
 from .owner import Owner
+from .regular import read_if_there
 
 __all__ = ["drop_exclusively", "take_exclusively"]
+
+_MOST_BYTES = 1 << 16
 
 
 def take_exclusively(path: Path, owner: Owner) -> Path:
@@ -68,12 +71,10 @@ def _create(file: Path, owner: Owner) -> bool:
 
 def _check_dead(file: Path, *, sure: bool = False) -> None:
     """Raise unless the owner of the lock file is known to be dead or has just released it; ``sure``: raise anyway."""
-    try:
-        owner = Owner.from_bytes(file.read_bytes())
-    except FileNotFoundError:
-        if not sure:
-            return
-        owner = None
+    data = read_if_there(file, most=_MOST_BYTES)
+    if data is None and not sure:
+        return
+    owner = None if data is None else Owner.from_bytes(data)
     if sure or owner is None or owner.may_live():
         raise RunError(
             f"`{file.parent}` is being written by {owner or 'another process'}; a run has one writer. Wait for it, stop it, "

@@ -7,20 +7,22 @@ test can put another in its place: one that fails, or that dies at the n-th call
 import errno
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from steadyrnn.errors import RunError
+
+from .regular import check_regular, check_writable, explained, has_other_names, kind_of, read_if_there, refusal
 
 __all__ = [
     "Appender",
     "is_temporary",
     "list_folder",
     "make_folder",
-    "read_if_there",
     "remove_quietly",
     "sync_folder",
+    "write_all",
     "write_atomically",
 ]
 
@@ -34,15 +36,16 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     The bytes go into a temporary file of the same folder, which is synced and then renamed onto ``path``; the folder is
     synced last. A rename within a folder is atomic, so whoever opens ``path`` gets all of the old bytes or all of the new,
-    also after a power cut. A new file has the mode the umask says, a replaced one keeps its own.
+    also after a power cut. A new file has the mode the umask says, a replaced one keeps its own. Another name of a replaced
+    file (a hard link) keeps the old content.
 
     Args:
         path: The file; its folder exists.
         data: All of its new content.
 
     Raises:
-        RunError: The system refused (disk full, read-only, no permission). The temporary file is removed and what was
-            there before is whole.
+        RunError: The system refused (disk full, read-only, no permission), or what is there is no regular file. The temporary
+            file is removed and what was there before is whole.
 
     Example:
         >>> import tempfile
@@ -52,7 +55,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         b'{}'
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
-    with _explained(path, "written", "What was there before is whole."):
+    with explained(path, "written", "What was there before is whole."):
         try:
             _write_new(temporary, data, _mode(path))
             os.replace(temporary, path)
@@ -82,20 +85,22 @@ def make_folder(path: Path, *, new: bool = False) -> None:
     Raises:
         RunError: The system refused, or something that is no folder is in the way.
     """
-    with _explained(path, "made"):
-        try:
-            os.mkdir(path)
-        except FileNotFoundError:
-            if path.parent == path or path.parent.is_dir():  # a system that has the parent, but lets nothing be made there
-                raise
-            make_folder(path.parent)
-            return make_folder(path, new=new)
-        except FileExistsError:
-            if new:
-                raise
-            if not path.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "a file of that name is in the way") from None
-            return None
+    with explained(path, "made"):
+        for again in (True, False):
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:
+                if not again or path.parent == path:  # a system that has the parent, but lets nothing be made there
+                    raise
+                make_folder(path.parent)  # another process may make it at the same time
+            except FileExistsError:
+                if new:
+                    raise
+                if not path.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, "a file of that name is in the way") from None
+                return
+            else:
+                break
         sync_folder(path.parent)
 
 
@@ -127,24 +132,12 @@ def list_folder(folder: Path) -> list[str]:
         return []
 
 
-def read_if_there(path: Path) -> bytes | None:
-    """Return the bytes of a file, or None where there is no such file.
-
-    Raises:
-        RunError: There is one, but it cannot be read.
-    """
-    with _explained(path, "read"):
-        try:
-            return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-
 class Appender:
     """A file that grows by whole pieces, each by one write.
 
     A piece reaches the operating system before :meth:`append` returns, so it outlives the process; :meth:`sync` makes
-    it outlive the machine. A piece that was written in part (disk full) is taken back.
+    it outlive the machine. A piece that was written in part (disk full) is taken back. A file that has another name too (a
+    hard link, as some backups are made of) is copied first: what grows is this name's alone.
 
     Args:
         path: The file, made where there is none.
@@ -156,20 +149,25 @@ class Appender:
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
         self.path = path
-        with _explained(path, "opened for writing"):
+        check_writable(path.parent, path.name)
+        with explained(path, "opened for writing"):
+            if has_other_names(path):
+                write_atomically(path, read_if_there(path) or b"")
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _flag("O_CLOEXEC") | _flag("O_BINARY")
-            self._descriptor: int | None = os.open(path, flags, _NEW_FILE)
-            self._size = os.fstat(self._descriptor).st_size
+            descriptor = os.open(path, flags | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK"), _NEW_FILE)
+            self._descriptor: int | None = descriptor
+            check_regular(descriptor)
+            self._size = os.fstat(descriptor).st_size
             if keep is not None and keep < self._size:
-                os.ftruncate(self._descriptor, keep)
+                os.ftruncate(descriptor, keep)
                 self._size = keep
 
     def append(self, piece: bytes) -> None:
         """Write a piece behind the others, all of it or none of it."""
         descriptor = self._opened()
-        with _explained(self.path, "written", "What was there before is whole."):
+        with explained(self.path, "written", "What was there before is whole."):
             try:
-                _write_all(descriptor, piece)
+                write_all(descriptor, piece)
             except BaseException:
                 with suppress(OSError):
                     os.ftruncate(descriptor, self._size)
@@ -178,7 +176,7 @@ class Appender:
 
     def sync(self) -> None:
         """Make what was appended outlive a power cut."""
-        with _explained(self.path, "written"):
+        with explained(self.path, "written"):
             os.fsync(self._opened())
 
     def close(self) -> None:
@@ -193,18 +191,6 @@ class Appender:
         return self._descriptor
 
 
-@contextmanager
-def _explained(path: Path, done: str, so: str = "") -> Iterator[None]:
-    """Turn the system's refusal into an error that names the file, what was to be done, and why it was not."""
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise RunError(f"`{path}` could not be {done}: {reason}. {so}".rstrip()) from error
-
-
 def _write_new(path: Path, data: bytes, mode: int | None) -> None:
     """Write and sync a file that must not exist yet, with the mode given or the umask's."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flag("O_CLOEXEC") | _flag("O_BINARY")
@@ -212,24 +198,28 @@ def _write_new(path: Path, data: bytes, mode: int | None) -> None:
     try:
         if mode is not None and hasattr(os, "fchmod"):
             os.fchmod(descriptor, mode)
-        _write_all(descriptor, data)
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes to an open file."""
     rest = memoryview(data)
     while rest:  # the system may take a part
         rest = rest[os.write(descriptor, rest) :]
 
 
 def _mode(path: Path) -> int | None:
-    """Return the permissions of a file, None where there is none."""
+    """Return the permissions of a regular file, None where there is none; refuse what is something else."""
     try:
-        return os.stat(path).st_mode & 0o7777
+        mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(mode):
+        raise refusal(path, "a regular file", str(kind_of(path)))
+    return mode & 0o7777
 
 
 def _flag(name: str) -> int:

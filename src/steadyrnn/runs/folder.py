@@ -1,5 +1,6 @@
 """The folder of one run: made, opened, written by one process, read by any."""
 
+import hashlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -13,14 +14,15 @@ from torch import Tensor
 
 from steadyrnn.errors import CheckpointError, RunError
 
-from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .checkpoint import DOCUMENT, Checkpoint, load_checkpoint, save_checkpoint
 from .environment import describe_environment
-from .events import EventWriter
-from .files import is_temporary, list_folder, make_folder, read_if_there, remove_quietly, write_atomically
+from .events import EventWriter, check_events
+from .files import is_temporary, list_folder, make_folder, remove_quietly, write_atomically
 from .json_text import null_for_nonfinite, parse, render
 from .layout import CHECKPOINTS, CONFIG, ENVIRONMENT, FORMAT, LOCK, METRICS, check_config, check_name, read_config
 from .lock import Lock
-from .metrics import MetricsFile, read_metrics
+from .metrics import MetricsFile, check_mark, read_metrics
+from .regular import check_writable, kind_of, read_if_there
 
 __all__ = ["Run"]
 
@@ -53,7 +55,9 @@ class Run:
         self.config = config
         self._lock = lock
         self._events: EventWriter | None = None
-        self._metrics = MetricsFile(folder / METRICS) if lock is not None else None
+        self._wants_events = False
+        self._metrics: MetricsFile | None = None
+        self._environment: dict[str, Any] = {}
 
     @classmethod
     def create(
@@ -84,6 +88,7 @@ class Run:
         try:
             write_atomically(folder / ENVIRONMENT, render({**describe_environment(), **(environment or {})}).encode())
             run = cls(folder, full, lock)
+            run._metrics = MetricsFile(folder / METRICS)
             write_atomically(folder / CONFIG, text)
         except BaseException:
             lock.release()
@@ -94,26 +99,29 @@ class Run:
     def open(cls, folder: str | Path, write: bool = False, environment: Mapping[str, Any] | None = None) -> Self:
         """Open a run.
 
+        Held for writing, it is read as far as it will be written, and nothing in it changes before the first call that
+        writes. That call also removes what killed writers left, and notes in ``environment.json`` what has changed since the
+        run was made. A run that is closed before is as it was.
+
         Args:
             folder: Its folder.
-            write: Whether to hold it for writing. What has changed in the environment since the run was made is then
-                noted in ``environment.json``.
+            write: Whether to hold it for writing.
             environment: What else numbers depend on now, as JSON.
 
         Raises:
-            RunError: The folder is no run, or another process is writing it.
+            RunError: The folder is no run, or another process is writing it, or a link or damaged file is in it where it
+                would be written.
         """
         folder = Path(folder)
         config = read_config(folder)
         if not write:
             return cls(folder, config)
-        lock = Lock(folder / LOCK)
+        _check_parts(folder)
+        lock = Lock(folder / LOCK, sign=False)
         try:
-            for name in list_folder(folder):
-                if is_temporary(name):
-                    remove_quietly(folder / name)
-            run = cls(folder, config, lock)
-            run._note_environment({**describe_environment(), **(environment or {})})
+            run = cls(folder, read_config(folder), lock)
+            read_metrics(folder / METRICS)
+            run._environment = {**describe_environment(), **(environment or {})}
         except BaseException:
             lock.release()
             raise
@@ -131,8 +139,9 @@ class Run:
             record: A JSON object with ``kind`` and ``step``; NaN and infinity are written as null.
         """
         self._writer().append(record)
-        if self._events is not None:
-            self._events.add(record)
+        events = self._event_writer()
+        if events is not None:
+            events.add(record)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return every record of ``metrics.jsonl``; a half-written last line is left out."""
@@ -141,34 +150,54 @@ class Run:
     def rewind(self, step: int) -> None:
         """Drop the records of later steps, and those of kind ``test`` and ``end``, for the run goes on from ``step``."""
         self._writer().rewind(step)
-        if self._events is not None:
-            self._events.purge(step + 1)
+        events = self._event_writer()
+        if events is not None:
+            events.purge(step + 1)
 
     def write_events(self) -> None:
-        """Write TensorBoard's event files from here on; needs the package ``tensorboard``."""
-        self._writer()
-        if self._events is None:
-            self._events = EventWriter(self.folder)
+        """Write TensorBoard's event files from the next line on; needs the package ``tensorboard``."""
+        self._check_held()
+        check_events()
+        self._wants_events = True
 
     def save(self, name: str, tensors: Mapping[str, Tensor], facts: Any) -> None:
         """Replace the checkpoint of that name; see :func:`~steadyrnn.runs.checkpoint.save_checkpoint`.
 
-        The metrics so far are made durable first: a checkpoint that outlives a power cut has its metrics with it.
+        The metrics so far are made durable first: a checkpoint that outlives a power cut has its metrics with it. It keeps
+        checksums of them and of ``config.json``, by which :meth:`load` and :meth:`check_metrics` know them again.
         """
-        self._writer().sync()
-        save_checkpoint(self._checkpoint(name), tensors, facts)
+        folder = check_writable(self.folder, CHECKPOINTS, check_name("name", name), DOCUMENT).parent
+        metrics = self._writer()
+        metrics.sync()
+        save_checkpoint(folder, tensors, facts, {"config": self._config_digest(), "metrics": metrics.mark})
 
     def load(self, name: str) -> Checkpoint:
         """Return the checkpoint of that name.
 
         Raises:
-            CheckpointError: There is none, or it is damaged.
+            CheckpointError: There is none, it is damaged, or it was not saved with the ``config.json`` that is there now.
         """
-        folder = self._checkpoint(name)
+        folder = self.folder / CHECKPOINTS / check_name("name", name)
         if not folder.is_dir():
             there = ", ".join(self.checkpoints()) or "none"
             raise CheckpointError(f"`{self.folder}` has no checkpoint {name!r}; it has: {there}.")
-        return load_checkpoint(folder)
+        found = load_checkpoint(folder)
+        if found.run.get("config", self._config_digest()) != self._config_digest():
+            raise CheckpointError(
+                f"The checkpoint {name!r} of `{self.folder}` was not saved with the `{CONFIG}` that is there: one of them was "
+                "altered, or is another run's. Restore it."
+            )
+        return found
+
+    def check_metrics(self, checkpoint: Checkpoint) -> None:
+        """Raise unless ``metrics.jsonl`` has the very lines behind which a checkpoint was saved.
+
+        Raises:
+            RunError: Lines are missing, altered, or another run's.
+        """
+        mark = checkpoint.run.get("metrics")
+        if isinstance(mark, dict):
+            check_mark(self.folder / METRICS, mark)
 
     def checkpoints(self) -> list[str]:
         """Return the names of the checkpoints."""
@@ -177,8 +206,9 @@ class Run:
 
     def write_json(self, name: str, value: Any) -> None:
         """Replace a JSON file of the run, atomically; NaN and infinity are written as null."""
+        data = render(null_for_nonfinite(value)).encode()
         self._writer()
-        write_atomically(self.folder / check_name("name", name), render(null_for_nonfinite(value)).encode())
+        write_atomically(self.folder / check_name("name", name), data)
 
     def read_json(self, name: str) -> Any:
         """Return the value of a JSON file of the run.
@@ -215,9 +245,6 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({os.fspath(self.folder)!r})"
 
-    def _checkpoint(self, name: str) -> Path:
-        return self.folder / CHECKPOINTS / check_name("name", name)
-
     def environment(self) -> dict[str, Any] | None:
         """Return what the run was last worked on with: ``environment.json`` and what has changed since; None if lost."""
         try:
@@ -229,13 +256,34 @@ class Run:
             return None
         return dict(noted)
 
-    def _writer(self) -> MetricsFile:
-        """Return the metrics file for writing; an error where this process does not hold the run."""
-        if self._metrics is None or self._lock is None:
+    def _check_held(self) -> Lock:
+        """Return the lock; an error where this process does not hold the run."""
+        if self._lock is None:
             raise RunError(f"`{self.folder}` was opened for reading; open it with `Run.open(folder, write=True)` to write.")
         if not self._lock.held:
             raise RunError(f"`{self.folder}` is not held by this process: the run was closed, or this is a forked child.")
+        return self._lock
+
+    def _writer(self) -> MetricsFile:
+        """Return the metrics file for writing, and before the first write do what goes before it."""
+        lock = self._check_held()
+        if self._metrics is None:
+            lock.sign()
+            for name in list_folder(self.folder):
+                if is_temporary(name):
+                    remove_quietly(self.folder / name)
+            self._metrics = MetricsFile(self.folder / METRICS)
+            self._note_environment(self._environment)
         return self._metrics
+
+    def _event_writer(self) -> EventWriter | None:
+        if self._events is None and self._wants_events:
+            self._events = EventWriter(self.folder)
+        return self._events
+
+    def _config_digest(self) -> str:
+        """Return the SHA-256 of the configuration, whatever spaces stand in its file."""
+        return hashlib.sha256(render(self.config).encode()).hexdigest()
 
     def _note_environment(self, now: dict[str, Any]) -> None:
         """Note in ``environment.json`` what has changed since it was last written."""
@@ -247,6 +295,16 @@ class Run:
             noted = self.read_json(ENVIRONMENT)
             note = {"time": _now().isoformat(timespec="seconds"), "changed": changed}
             self.write_json(ENVIRONMENT, {**noted, "resumed": [*noted.get("resumed", []), note]})
+
+
+def _check_parts(folder: Path) -> None:
+    """Refuse a run folder with a link, or anything but a file, where a file will be written, in the place of any part of it."""
+    for name in {METRICS, ENVIRONMENT, LOCK, *(name for name in list_folder(folder) if name.endswith(".json"))}:
+        check_writable(folder, name)
+    check_writable(folder, CHECKPOINTS, last="a folder")
+    for name in list_folder(folder / CHECKPOINTS):
+        if kind_of(folder / CHECKPOINTS / name) != "a regular file":  # somebody's note
+            check_writable(folder, CHECKPOINTS, name, DOCUMENT)
 
 
 def _now() -> datetime:

@@ -10,6 +10,8 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError
 __all__ = ["decode_exactly", "encode_exactly", "null_for_nonfinite", "parse", "render", "render_line"]
 
 _FLOAT = "$float"
+_DEEPEST = 100
+_MOST_DIGITS = 300  # a float takes 308
 
 
 def null_for_nonfinite(value: Any, name: str = "value") -> Any:
@@ -84,17 +86,23 @@ def render_line(value: Any) -> str:
 def parse(data: bytes) -> Any:
     """Return the value of a JSON text; NaN and Infinity, which are no JSON, are refused.
 
+    So are numbers beyond any float and values nested more than 100 deep: whoever reads the value on can convert every number
+    and walk it to its ground.
+
     Raises:
-        ValueError: The bytes are no JSON.
+        ValueError: The bytes are no JSON, or hold such a value.
 
     Example:
         >>> parse(b"[1, 2.5]")
         [1, 2.5]
     """
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_refuse)
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_float, parse_int=_int)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if data.count(b"[") + data.count(b"{") > _DEEPEST and _is_deeper(value, _DEEPEST):
+        raise ValueError("nested too deeply")
+    return value
 
 
 def _dumped(value: Any, indent: int | None) -> str:
@@ -143,6 +151,33 @@ def _unescaped(key: str) -> str:
     if not key.startswith("$$"):
         raise ValueError(f"unknown mark {key!r}")
     return key[1:]
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Say whether lists and objects are inside each other more than ``depth`` times; walks level by level."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            item for one in level if isinstance(one, list | dict) for item in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{_short(text)} is beyond any float")
+    return number
+
+
+def _int(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"{_short(text)} has {len(text)} digits")
+    return int(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) < 20 else f"{text[:12]}..."
 
 
 def _refuse(constant: str) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from steadyrnn.errors import ArgumentError, RunError
 
-from .files import read_if_there
 from .json_text import parse
+from .regular import read_if_there
 
 __all__ = [
     "CHECKPOINTS",
@@ -108,14 +108,20 @@ def check_name(argument: str, name: str) -> str:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Return the runs in a folder, itself included; nothing is looked for inside a run."""
-    if _is_run(folder):
-        return [folder]
-    try:
-        inside = sorted(child for child in folder.iterdir() if child.is_dir() and not child.is_symlink())
-    except PermissionError:
-        return []
-    return [run for child in inside for run in _below(child)]
+    """Return the runs in a folder, itself included; nothing is looked for inside a run, and no link is followed."""
+    found: list[Path] = []
+    waiting = [folder]  # folders can lie in each other deeper than functions can call each other
+    while waiting:
+        here = waiting.pop()
+        if _is_run(here):
+            found.append(here)
+            continue
+        try:
+            inside = sorted(child for child in here.iterdir() if child.is_dir() and not child.is_symlink())
+        except OSError:
+            continue
+        waiting.extend(reversed(inside))
+    return found
 
 
 def _is_run(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from steadyrnn.errors import RunError
 
 from .exclusive import drop_exclusively, take_exclusively
 from .owner import Owner
+from .regular import check_writable, kind_of, opened
 
 __all__ = ["Lock"]
 
@@ -29,14 +30,16 @@ class Lock:
 
     The lock is ``flock`` on the file: the kernel gives it to one, and takes it back when the owner dies, so a dead owner
     leaves nothing behind to be cleaned up and two heirs cannot both get it. The owner's name inside the file is for
-    messages only; the file stays, for a file that comes and goes could be locked by two. Where the system or the file
-    system has no such lock, a file that only one can create takes its place, beside it.
+    messages only; the file stays once a name was in it. Where the system or the file system has no such lock, a file that
+    only one can create takes its place, beside it.
 
     Args:
         path: The file, made where there is none.
+        sign: Whether to write the owner's name into it now; without, nothing of a file that is there changes before
+            :meth:`sign`. A file that has another name too (a hard link) is never written.
 
     Raises:
-        RunError: Another holds the lock; the message names process and machine.
+        RunError: Another holds the lock; the message names process and machine. Or the file is a link, or no file.
 
     Example:
         >>> import tempfile
@@ -47,12 +50,23 @@ class Lock:
         True
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sign: bool = True) -> None:
         self.path = path
         self._owner = Owner.me()
-        self._descriptor = _take(path, self._owner)
+        check_writable(path.parent, path.name)
+        self._new = kind_of(path) is None
+        self._signed = False
+        self._descriptor = _take(path)
         self._exclusive = None if self._descriptor is not None else take_exclusively(path, self._owner)
         self._released = False
+        if sign:
+            self.sign()
+
+    def sign(self) -> None:
+        """Write the owner's name into the file; it is for messages, the lock is held without it."""
+        self._signed = True
+        if self._descriptor is not None:
+            _replace(self._descriptor, self._owner.to_bytes())
 
     @property
     def held(self) -> bool:
@@ -68,12 +82,23 @@ class Lock:
             drop_exclusively(self._exclusive)
         elif self._descriptor is not None:
             _inherited.discard(self._descriptor)
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, 0)
+            if self._signed:
+                _replace(self._descriptor, b"")
+            elif self._new:  # whoever waits for it sees that it is gone, and makes another
+                with suppress(OSError):
+                    os.unlink(self.path)
             os.close(self._descriptor)
 
 
-def _take(path: Path, owner: Owner) -> int | None:
+def _replace(descriptor: int, name: bytes) -> None:
+    """Put a name into the open file, unless that has another name in some folder, where the content belongs to others."""
+    with suppress(OSError):
+        if os.fstat(descriptor).st_nlink <= 1:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, name, 0)
+
+
+def _take(path: Path) -> int | None:
     """Return the descriptor of a file that this process has locked, None where there are no such locks."""
     if _fcntl is None:
         return None
@@ -90,15 +115,12 @@ def _take(path: Path, owner: Owner) -> int | None:
             break
         os.close(descriptor)  # the file was removed meanwhile: another may lock its successor
     _inherited.add(descriptor)
-    with suppress(OSError):  # the name is for messages; the lock is held without it
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, owner.to_bytes(), 0)
     return descriptor
 
 
 def _opened(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
         raise RunError(f"`{path}` could not be opened for writing: {error.strerror}.") from error
 
@@ -132,7 +154,7 @@ def _name(descriptor: int) -> str:
 def _is_at(path: Path, descriptor: int) -> bool:
     """Say whether the open file is still the one of that name."""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
 

@@ -1,15 +1,17 @@
 """The metrics of a run: one JSON object a line, appended as they come, and cut back where a run resumes."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, RunError
 
-from .files import Appender, read_if_there, write_atomically
+from .files import Appender, write_atomically
 from .json_text import null_for_nonfinite, parse, render_line
+from .regular import read_if_there
 
-__all__ = ["MetricsFile", "read_metrics"]
+__all__ = ["MetricsFile", "check_mark", "read_metrics"]
 
 _ONCE_AT_THE_END = ("test", "end")
 
@@ -25,6 +27,21 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [record for record, _ in _read(path)]
 
 
+def check_mark(path: Path, mark: Mapping[str, Any]) -> None:
+    """Raise unless a metrics file begins with the very lines that were there when a mark of it was taken.
+
+    Raises:
+        RunError: Lines are missing, altered, or another run's.
+    """
+    size = mark.get("bytes")
+    data = read_if_there(path) or b""
+    if not isinstance(size, int) or hashlib.sha256(data[:size]).hexdigest() != mark.get("sha256"):
+        raise RunError(
+            f"`{path}` does not begin with the lines that the last checkpoint was saved behind: they are lost, altered, or of "
+            "another run. Restore the file, or start a new run."
+        )
+
+
 class MetricsFile:
     """A metrics file with a writer; there is one writer.
 
@@ -37,7 +54,14 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._digest = hashlib.sha256()
+        self._bytes = 0
         self._appender = self._open()
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """Size and SHA-256 of the file, by which a checkpoint knows the lines before it again: see :func:`check_mark`."""
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write a record behind the others.
@@ -49,7 +73,10 @@ class MetricsFile:
             ArgumentTypeError: The record, its kind or its step is of the wrong type.
             RunError: The system refused to write; no part of the line is in the file.
         """
-        self._appender.append(render_line(_checked(record)).encode())
+        line = render_line(_checked(record)).encode()
+        self._appender.append(line)
+        self._digest.update(line)
+        self._bytes += len(line)
 
     def rewind(self, step: int) -> None:
         """Drop, atomically, what comes after a step: records of later steps, and those that only an ended run has.
@@ -71,7 +98,9 @@ class MetricsFile:
         self._appender.close()
 
     def _open(self) -> Appender:
-        return Appender(self.path, keep=sum(len(line) for _, line in _read(self.path)))
+        whole = b"".join(line for _, line in _read(self.path))
+        self._digest, self._bytes = hashlib.sha256(whole), len(whole)
+        return Appender(self.path, keep=self._bytes)
 
 
 def _read(path: Path) -> list[tuple[dict[str, Any], bytes]]:

@@ -17,6 +17,7 @@ __all__ = ["read_arff", "read_label_names"]
 
 _ATTRIBUTE = re.compile(r"@attribute\s+('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\S+)\s+(.+)", re.IGNORECASE)
 _TYPES = re.compile(r"numeric|real|integer|\{\s*0\s*,\s*1\s*\}", re.IGNORECASE)  # what a row leaves out is 0 in each of these
+_MOST_VALUES = 2**27  # a gigabyte of them; Bibtex has a tenth
 _LABEL = re.compile(r"<label\s+name=\"([^\"]*)\"")
 
 
@@ -27,7 +28,10 @@ def read_label_names(data: bytes, where: Path) -> list[str]:
         >>> read_label_names(b'<labels><label name="a"></label><label name="b"/></labels>', Path("a.xml"))
         ['a', 'b']
     """
-    names = [html.unescape(name) for name in _LABEL.findall(_text(data, where))]
+    try:
+        names = [html.unescape(name) for name in _LABEL.findall(_text(data, where))]
+    except ValueError:  # a character's number of thousands of digits
+        raise DataError(f"{where} must name the labels in characters that there are, but does not.") from None
     if not names:
         raise DataError(f'{where} must name the labels, <label name="...">, but names none.')
     if len(set(names)) != len(names):
@@ -35,7 +39,7 @@ def read_label_names(data: bytes, where: Path) -> list[str]:
     return names
 
 
-def read_arff(data: bytes, where: Path, labels: Sequence[str]) -> Examples:
+def read_arff(data: bytes, where: Path, labels: Sequence[str], size: tuple[int, int] | None = None) -> Examples:
     r"""Return the rows of an ARFF file: features, float32 (N, F), and labels, uint8 (N, C).
 
     A sparse row is ``{column value, ...}`` with columns from 0, and 0 where nothing stands; a dense row has all values
@@ -45,6 +49,7 @@ def read_arff(data: bytes, where: Path, labels: Sequence[str]) -> Examples:
         data: The whole file.
         where: Its path, named in errors.
         labels: Names of the columns that are labels; the others are features, in the file's order.
+        size: Rows and columns it must have; None is any number, up to 2^27 values.
 
     Example:
         >>> text = b"@relation r\n@attribute x numeric\n@attribute 'a tag' {0,1}\n@data\n{0 2.5}\n{1 1}\n"
@@ -60,11 +65,25 @@ def read_arff(data: bytes, where: Path, labels: Sequence[str]) -> Examples:
     body = [(number, line) for number, line in enumerate(lines[first:], first + 1) if line.strip() and line[0] != "%"]
     if not body:
         raise DataError(f"{where} must have rows behind @data, but has none.")
+    _check_size((len(body), len(names)), size, where)
     table = torch.zeros(len(body), len(names), dtype=torch.float64)
     for row, (number, line) in enumerate(body):
         columns, values = _row(line.strip(), len(names), f"{where}, line {number}")
         table[row, columns] = torch.tensor(values, dtype=torch.float64)
     return _parted(table, names, labels, where)
+
+
+def _check_size(found: tuple[int, int], wanted: tuple[int, int] | None, where: Path) -> None:
+    """Refuse a table of another size, or a large one, before memory is taken: sparse rows are a few bytes each."""
+    if wanted is not None and found != wanted:
+        raise DataError(
+            f"{where} must have {wanted[0]} rows and {wanted[1]} attributes, but has {found[0]} and {found[1]}. Files may be "
+            "exchanged or cut off."
+        )
+    if math.prod(found) > _MOST_VALUES:
+        raise DataError(
+            f"{where} must have at most {_MOST_VALUES:,} values, but has {found[0]:,} rows of {found[1]:,} attributes."
+        )
 
 
 def _text(data: bytes, where: Path) -> str:

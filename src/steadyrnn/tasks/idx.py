@@ -1,6 +1,7 @@
 """IDX files, the form of MNIST: a header that names type and shape, then the numbers."""
 
 import gzip
+import io
 import math
 import zlib
 from pathlib import Path
@@ -13,17 +14,22 @@ from steadyrnn.errors import DataError
 
 __all__ = ["gunzip", "read_idx"]
 
+_MOST_BYTES = 2**28  # MNIST has a fifth of it
 _BYTES = 8  # the header's code of unsigned bytes
 
 
 def gunzip(data: bytes, where: Path) -> bytes:
-    """Return what a gzip'ed file holds; ``where`` is named in errors."""
+    """Return what a gzip'ed file holds, at most 256 MiB; ``where`` is named in errors."""
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(_MOST_BYTES + 1)
     except EOFError as error:
         raise DataError(f"{where} must be a whole gzip file, but ends in the middle. Obtain it again.") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{where} must be a gzip file, but cannot be unpacked: {error}. Obtain it again.") from error
+    if len(unpacked) > _MOST_BYTES:
+        raise DataError(f"{where} must unpack to at most {_MOST_BYTES:,} bytes, but holds more.")
+    return unpacked
 
 
 def read_idx(data: bytes, where: Path, shape: tuple[int | None, ...]) -> Tensor:

@@ -148,6 +148,8 @@ def read_file(folder: Path, path: str) -> bytes:
     """
     where = folder / path
     try:
+        if where.exists() and not (where.is_file() or where.is_dir()):
+            raise DataError(f"{where} must be a regular file, but is a pipe, a socket or a device.")
         data = where.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise DataError(_missing(folder, path)) from None

@@ -139,8 +139,11 @@ def _read_mulan(folder: Path, settings: MultiLabelSettings) -> tuple[Examples, E
             f"`split` must be 0 for the form `mulan`, which parts its rows in one way, but is {settings.split}."
         )
     xml, *paths = f"{name}/{name}.xml", f"{name}/{name}-train.arff", f"{name}/{name}-test.arff"
-    labels = read_label_names(read_file(folder, xml), folder / xml)
-    train, test = (read_arff(read_file(folder, path), folder / path, labels) for path in paths)
+    labels, sizes = read_label_names(read_file(folder, xml), folder / xml), SIZES[name]
+    train, test = (
+        read_arff(read_file(folder, path), folder / path, labels, (rows, sizes.features + sizes.labels))
+        for path, rows in zip(paths, sizes.rows, strict=True)
+    )
     return train, test
 
 

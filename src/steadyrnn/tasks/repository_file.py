@@ -12,6 +12,8 @@ from .examples import Examples, single
 
 __all__ = ["read_repository", "read_split"]
 
+_MOST_DIGITS = 18
+
 
 def read_repository(data: bytes, where: Path, sizes: tuple[int, int, int]) -> Examples:
     r"""Return all rows of a data file: features, float32 (N, F), and labels, uint8 (N, C).
@@ -93,7 +95,7 @@ def _lines(data: bytes, where: Path) -> list[str]:
 
 def _header(line: str, where: Path) -> tuple[int, int, int]:
     fields = line.split()
-    if len(fields) != 3 or not all(field.isdecimal() and int(field) for field in fields):
+    if len(fields) != 3 or not all(field.isdecimal() and len(field) <= _MOST_DIGITS and int(field) for field in fields):
         raise DataError(f"{where} must begin with a line `rows features labels`, but begins with {line[:40]!r}.")
     rows, width, labels = map(int, fields)
     return rows, width, labels

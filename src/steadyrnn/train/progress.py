@@ -90,7 +90,7 @@ class Bar(Progress):
             TextColumn("training"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[words]}", markup=False),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=Console(stderr=True),

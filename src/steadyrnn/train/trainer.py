@@ -18,10 +18,11 @@ from .evaluation import evaluate
 from .machine import choose_device, machine
 from .progress import Progress, Silent
 from .randomness import seed_everything, undisturbed
+from .resuming import load_best, refuse_lost, take_up
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
 from .signals import Interrupted, Signals
-from .state import Position, capture, describe, refuse_differences, restore
+from .state import Position, capture, describe, refuse_differences
 from .step import Stepper
 from .stopping import reason_to_stop
 from .weights import clones, load_weights, weights_of
@@ -79,7 +80,8 @@ def train(
         task: The task; moved likewise.
         settings: How to train.
         run: The folder that metrics and checkpoints go to; None writes nothing.
-        resume: Whether to go on from the run's last checkpoint. A run without one starts; a finished one returns its result.
+        resume: Whether to go on from the run's last checkpoint. A run that was cut off before its first one starts; a finished
+            one returns its result. Nothing in the folder changes before all of it has been read and fits.
         callbacks: Measurements by name, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
             and in the end; what they return is logged as a probe. ``probe.every`` of 0 calls none.
         progress: What a person sees; None is nothing.
@@ -90,8 +92,9 @@ def train(
     Raises:
         TrainingError: A loss or gradient was not finite; the weights are those before that step.
         Interrupted: A signal came; the run can be resumed.
-        RunError: The run's ``config.json`` or its checkpoint has other settings, or a run to start has a checkpoint.
-        CheckpointError: The checkpoint does not fit the model.
+        RunError: The run's ``config.json`` or its checkpoint has other settings, a run to start has a checkpoint, or a run to
+            resume has lost its checkpoint or lines of its metrics.
+        CheckpointError: A checkpoint is damaged, or does not fit the model.
 
     Example:
         >>> from steadyrnn.tasks.registry import make_task
@@ -160,12 +163,11 @@ class _Trainer:
             raise RunError(f"`run` has a checkpoint already: {self.run.folder}. Resume it, or start a new run.")
         refuse_differences({"train": self.run.config.get("train", {})}, self.description)
         if stored:
-            checkpoint = self.run.load("last")
-            refuse_differences(checkpoint.facts.get("settings", {}), self.description)
-            self.position = restore(self.stepper, checkpoint.tensors, checkpoint.facts)
+            self.position = take_up(self.run, self.stepper, self.description)
             if self.position.reason is None:
                 self.run.rewind(self.position.step)
             return
+        refuse_lost(self.run)
         self.run.rewind(0)  # a run that was killed before its first checkpoint may have left some lines
         self._probe()
         self._save()
@@ -318,10 +320,10 @@ class _Trainer:
         """
         if self.run is None:
             return load_weights(self.model, self.best)
-        checkpoint, position = self.run.load("best"), self.position
-        load_weights(self.model, checkpoint.tensors)
-        position.best = checkpoint.facts["validation"]
-        position.standing = replace(position.standing, best_step=checkpoint.facts["step"])
+        best, position = load_best(self.run), self.position
+        load_weights(self.model, best.tensors)
+        position.best = best.facts["validation"]
+        position.standing = replace(position.standing, best_step=best.facts["step"])
 
     # Lines of metrics
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from steadyrnn.constraints.membership import check_inside
 from steadyrnn.errors import CheckpointError
 
-__all__ = ["clones", "load_weights", "refuse_names", "section", "weights_of"]
+__all__ = ["check_weights", "clones", "load_weights", "refuse_names", "section", "weights_of"]
 
 _PREFIX = "model"
 
@@ -42,6 +42,21 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         >>> bool((a.weight == b.weight).all())
         True
     """
+    given, own = check_weights(model, tensors), model.state_dict()
+    before = clones(own)
+    try:
+        model.load_state_dict(given)
+    except Exception:  # a weight outside its set, say, is refused when others are loaded already
+        model.load_state_dict(before)
+        raise
+
+
+def check_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint by their names in the model, if they fit it by names, shapes and dtypes.
+
+    Raises:
+        CheckpointError: They do not; the message names a tensor.
+    """
     given, own = section(tensors, _PREFIX), model.state_dict()
     refuse_names("model", own, given)
     for name, tensor in own.items():
@@ -50,12 +65,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
                 f"`{name}` of the model must have shape {tuple(tensor.shape)} and dtype {tensor.dtype}, but the checkpoint has "
                 f"{tuple(given[name].shape)} and {given[name].dtype}. Build the model as the run's config.json says."
             )
-    before = clones(own)
-    try:
-        model.load_state_dict(given)
-    except Exception:  # a weight outside its set, say, is refused when others are loaded already
-        model.load_state_dict(before)
-        raise
+    return given
 
 
 def section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,0 +1,201 @@
+"""Every reader of a file that may come from somebody else, as a function of its bytes; a new one is a line in a table."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from steadyrnn.cli.certify import main as certify
+from steadyrnn.cli.loading import load_trained
+from steadyrnn.cli.settings_file import parse_settings
+from steadyrnn.cli.train_arguments import read as read_arguments
+from steadyrnn.cli.weights_file import layer_of_file
+from steadyrnn.engines.calibration_table import parse_table
+from steadyrnn.report.page import write_report
+from steadyrnn.runs.folder import Run
+from steadyrnn.runs.layout import find_runs
+from steadyrnn.runs.lock import Lock
+from steadyrnn.runs.owner import Owner
+from steadyrnn.runs.source_commit import read_commit
+from steadyrnn.tasks.arff import read_arff, read_label_names
+from steadyrnn.tasks.idx import gunzip, read_idx
+from steadyrnn.tasks.repository_file import read_repository, read_split
+from steadyrnn.tasks.series_file import read_series
+from steadyrnn.tasks.vocabulary import Vocabulary, read_words
+from tests.safety.run_folders import make_run
+
+WHERE = Path("given.file")
+ARFF = b"@relation r\n@attribute x numeric\n@attribute 'a tag' {0,1}\n@attribute y real\n@data\n{0 2.5, 1 1}\n1,0,2.5\n%\n{}\n"
+IDX = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3]) + bytes(range(12))
+REPOSITORY = b"3 4 2\n0,1 0:0.5 2:1\n 1:2\n1 3:-1e-3 0:7\n"
+YAML = b"""task: &t {name: addition, length: 10}
+model: {name: spectral, width: 8}
+train:
+  steps: 6
+  optimizer: {lr: 1.0e-3, betas: [0.9, 0.999]}
+  probe: {every: 0, names: [spectrum]}
+"""
+TABLE = json.dumps({
+    "format": 1, "device": "a", "made": [{"command": "steadyrnn bench", "date": "2026"}],
+    "rows": [{"cell": "lstm", "dtype": "float32", "n": 64, "B": 1, "rank": 8, "forward": {"a": 1.5}, "training": {"a": 2}}],
+}).encode()  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader: what it takes when all is well, and the call."""
+
+    valid: bytes
+    read: Callable[[bytes], Any]
+
+
+class Folders:
+    """A run folder of which one file at a time is replaced."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.run = make_run(root / "runs")
+        self.weights = root / "weights.safetensors"
+
+    def file(self, name: str) -> Path:
+        return next(self.run.glob(name))
+
+    def reader(self, name: str, read: Callable[[Path], Any]) -> Reader:
+        path = self.file(name)
+        valid = path.read_bytes()
+
+        def with_file(data: bytes) -> Any:
+            path.write_bytes(data)
+            try:
+                return read(self.run)
+            finally:
+                path.write_bytes(valid)
+
+        return Reader(valid, with_file)
+
+    def weights_file(self, data: bytes) -> Any:
+        self.weights.write_bytes(data)
+        return layer_of_file(self.weights)
+
+    def commit(self, data: bytes) -> Any:
+        folder = self.root / "tree" / ".git"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("HEAD", "packed-refs"):
+            (folder / name).write_bytes(data)
+        return read_commit(folder.parent)
+
+    def lock(self, data: bytes) -> Any:
+        path = self.root / "lock"
+        path.write_bytes(data)
+        Lock(path).release()
+        return Owner.from_bytes(data)
+
+    def report(self, run: Path) -> Any:
+        return write_report([run], self.root / "page.html")
+
+    def copy_of(self, run: Path) -> Path:
+        copy = self.root / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        return Path(shutil.copytree(run, copy))
+
+
+def everything(run: Path) -> Any:
+    """Read a run as every command that only reads does, but its weights."""
+    held = Run.open(find_runs([run])[0])
+    return held.metrics(), held.environment(), held.checkpoints()
+
+
+def bounds(run: Path) -> Any:
+    """Certify a run with the bound that its certificate notes."""
+    with redirect_stdout(io.StringIO()):
+        return certify([os.fspath(run), "--effort", "fast"])
+
+
+def rechecked(run: Path) -> Any:
+    with redirect_stdout(io.StringIO()):
+        return certify([os.fspath(run), "--recheck"])
+
+
+def resumed(run: Path) -> Any:
+    """Read the settings of a run to resume; the parser complains by leaving."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return read_arguments(["--resume", os.fspath(run)])
+    except SystemExit:
+        words = said.getvalue()
+    assert 0 < len(words) < 20_000
+    assert "Traceback" not in words
+    return None
+
+
+def text(data: bytes) -> Any:
+    words = read_words(data, WHERE)
+    return Vocabulary(words).tokens(words, WHERE)
+
+
+def make_readers(root: Path) -> dict[str, Reader]:
+    """Return every reader by name."""
+    folders = Folders(root)
+    layer = torch.nn.GRU(3, 4)
+    weights = save({f"rnn.{name}": tensor.detach().contiguous() for name, tensor in layer.state_dict().items()})
+    return {
+        "config.json": folders.reader("config.json", everything),
+        "config.json of a model": folders.reader("config.json", load_trained),
+        "config.json to resume": folders.reader("config.json", resumed),
+        "config.json in a report": folders.reader("config.json", folders.report),
+        "metrics.jsonl": folders.reader("metrics.jsonl", everything),
+        "metrics.jsonl in a report": folders.reader("metrics.jsonl", folders.report),
+        "environment.json": folders.reader("environment.json", everything),
+        "environment.json in a report": folders.reader("environment.json", folders.report),
+        "facts.json": folders.reader("facts.json", load_trained),
+        "facts.json in a report": folders.reader("facts.json", folders.report),
+        "certificate.json": folders.reader("certificate.json", bounds),
+        "certificate.json again": folders.reader("certificate.json", rechecked),
+        "certificate.json in a report": folders.reader("certificate.json", folders.report),
+        "checkpoint.json": folders.reader("checkpoints/best/checkpoint.json", load_trained),
+        "tensors": folders.reader("checkpoints/best/tensors-*", load_trained),
+        "lock": Reader(Owner.me().to_bytes(), folders.lock),
+        "weights file": Reader(weights, folders.weights_file),
+        "git": Reader(b"ref: refs/heads/main\n" + b"0" * 40 + b" refs/heads/main\n", folders.commit),
+        "settings": Reader(YAML, lambda data: parse_settings(data, WHERE)),
+        "calibration": Reader(TABLE, lambda data: parse_table(data, "a", "the file")),
+        "arff": Reader(ARFF, lambda data: read_arff(data, WHERE, ["a tag"])),
+        "label names": Reader(b'<labels><label name="a &amp; &#98;"/></labels>', lambda data: read_label_names(data, WHERE)),
+        "idx": Reader(IDX, lambda data: read_idx(data, WHERE, (None, 2, 3))),
+        "gzip": Reader(gzip.compress(IDX, mtime=0), lambda data: read_idx(gunzip(data, WHERE), WHERE, (None, 2, 3))),
+        "ucr": Reader(b"-1\t0.5\t2\n1\t-1e3\t7\n", lambda data: read_series(data, WHERE, 2, 2, (-1, 1))),
+        "repository": Reader(REPOSITORY, lambda data: read_repository(data, WHERE, (3, 4, 2))),
+        "split": Reader(b"3 1\n1 2\n", lambda data: read_split(data, WHERE, 3, 0)),
+        "text": Reader(b" the cat \n\n sat <unk>\n", text),
+    }
+
+
+NAMES = (
+    *("config.json", "config.json of a model", "config.json to resume", "config.json in a report", "metrics.jsonl"),
+    *("metrics.jsonl in a report", "environment.json", "environment.json in a report", "facts.json", "facts.json in a report"),
+    *("certificate.json", "certificate.json again", "certificate.json in a report", "checkpoint.json", "tensors", "lock"),
+    *(
+        "weights file",
+        "git",
+        "settings",
+        "calibration",
+        "arff",
+        "label names",
+        "idx",
+        "gzip",
+        "ucr",
+        "repository",
+        "split",
+        "text",
+    ),
+)
