@@ -15,7 +15,7 @@ FITTING: dict[str, Any] = {
     **{"input_size": 3, "hidden_size": 4, "in_features": 3, "out_features": 4, "width": 4, "depth": 2, "blocks": 2},
     "rnn": sr.RNN(3, 4),
 }
-MADE_BY_US = ("Certificate", "GradientFlow")
+MADE_BY_US = ("Certificate", "GradientFlow", "Verification")
 """Results: what makes them is a function."""
 CLASSES = [
     *(

@@ -4,12 +4,12 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError, DtypeError, NotFiniteError, ShapeError
+from .errors import ArgumentError, ArgumentTypeError, ConversionError, DtypeError, NotFiniteError, ShapeError
 
 __all__ = [
     "autocasts",
@@ -27,6 +27,8 @@ __all__ = [
     "constant_in_onnx",
     "constant_result",
     "is_traced",
+    "refuse_quantization",
+    "refuse_script",
     "without_autocast",
     "writes_onnx",
 ]
@@ -284,3 +286,20 @@ def carries_transform(*tensors: Tensor | None) -> bool:
     if torch.autograd.forward_ad._current_level < 0:  # no level is open, so nothing carries a tangent
         return False
     return any(tensor is not None and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def refuse_script(module: torch.nn.Module) -> NoReturn:
+    """Refuse ``torch.jit.script``: constraints and engines are Python that TorchScript does not know."""
+    raise ConversionError(
+        f"`torch.jit.script` cannot compile a {type(module).__name__} of steadyrnn. Use `torch.export.export` or "
+        "`torch.jit.trace`, or script `steadyrnn.to_torch(layer)`."
+    )
+
+
+def refuse_quantization(module: torch.nn.Module) -> NoReturn:
+    """Refuse ``torch.ao.quantization``, which knows torch's own classes only and leaves others as they are."""
+    name = type(module).__name__
+    raise ConversionError(
+        f"`torch.ao.quantization` would leave a {name} of steadyrnn as it is, without a word. Quantize a model with "
+        "`steadyrnn.to_torch(layer)` in its place, or its other modules one by one."
+    )

@@ -73,3 +73,12 @@ def test_its_logarithm_is_convex_in_the_logarithms_of_the_weights(n: int, seed: 
     w, (a, b) = gaussian(n, n, seed=seed), gaussian(2, n, seed=seed + 1)
     at = [math.log(estimated_radius(scaled(w, logs.exp()))) for logs in (a, b, share * a + (1 - share) * b)]
     assert at[2] <= share * at[0] + (1 - share) * at[1] + 1e-6
+
+
+@pytest.mark.parametrize("n", [1, 3, 5, 7])
+def test_an_eigenvalue_of_zero_leaves_the_gradient_finite(n: int) -> None:
+    matrix = gaussian(n, n, seed=n)
+    singular = torch.outer(matrix[0], matrix[-1])  # all but one or two eigenvalues of its Hermitian parts are 0
+    turning = matrix - matrix.mT + (n == 1)  # of odd size: one is 0 at a quarter of a turn
+    for found in (singular, turning):
+        assert bool(smooth_radius(found, STAGES[0])[1].isfinite().all())

@@ -106,7 +106,8 @@ def smooth_radius(matrix: Tensor, stage: Stage) -> tuple[float, Tensor]:
     vectors = (basis @ inner.to(basis.dtype).gather(2, chosen)).transpose(0, 1)  # (N, K, kept)
     flat = vectors.reshape(len(matrix), -1)
     forward, back = _both(matrix, flat)
-    weights = kept / (values.gather(1, places) * total)  # (K, kept)
+    chosen_values = values.gather(1, places)
+    weights = torch.where(kept > 0, kept / (chosen_values * total), 0)  # (K, kept); an eigenvalue 0 counts for nothing
     factors = (turns.unsqueeze(1) * weights).reshape(-1).to(flat.dtype)
     gradient = (factors * (flat.conj() * forward - back.conj() * flat)).real.sum(1)
     return math.log(largest) + math.log(total / stage.angles) / stage.sharpness, gradient.to(matrix.dtype)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from steadyrnn.checks import check_matrix
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, not_among
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, WeightError, not_among
 
 from .base import Constraint, Kind, warn_of_change
 from .precision import DTYPES, widened
@@ -57,10 +57,31 @@ def constrain(module: nn.Module, name: str, constraint: str | Constraint, *, ini
     held = cast(parametrize.ParametrizationList, module.parametrizations[name])  # type: ignore[index]
     for raw in held.parameters(recurse=False):
         raw.requires_grad_(raw.requires_grad and raw.numel() > 0)  # as in a slot
+    _refuse_beside(module, name, own)
     if own.kind in (Kind.PROJECTION, Kind.RECENTRED):
         held.register_forward_pre_hook(_refuse_replaced)
         held.register_forward_hook(_as_no_parameter)
     return module
+
+
+def _refuse_beside(module: nn.Module, name: str, constraint: Constraint) -> None:
+    """Refuse what pruning and the old normalizations do first: they register the computed weight as ``<name>_orig``.
+
+    :mod:`~torch.nn.utils.parametrize` has made a class for this one module, which takes the check.
+    """
+    cls = type(module)
+    register = cls.register_parameter
+
+    def checked(self: nn.Module, beside: str, parameter: nn.Parameter | None) -> None:
+        if beside.startswith(f"{name}_") and parametrize.is_parametrized(self, name):
+            raise WeightError(
+                f"`{name}` cannot be pruned or normalized: {constraint} computes it, and would not see what takes its "
+                "place. Remove the constraint first: `torch.nn.utils.parametrize.remove_parametrizations(module, "
+                f"{name!r})`."
+            )
+        register(self, beside, parameter)
+
+    setattr(cls, register.__name__, checked)
 
 
 def _refuse_replaced(held: parametrize.ParametrizationList, _: object) -> None:

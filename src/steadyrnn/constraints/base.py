@@ -5,13 +5,29 @@ import warnings
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import check_finite, check_matrix, without_autocast
-from steadyrnn.errors import ArgumentError, ConstraintError, ConstraintWarning, NotInvertibleError, ShapeError
+from steadyrnn.checks import (
+    check_finite,
+    check_matrix,
+    constant_in_onnx,
+    is_traced,
+    refuse_quantization,
+    refuse_script,
+    without_autocast,
+    writes_onnx,
+)
+from steadyrnn.errors import (
+    ArgumentError,
+    ConstraintError,
+    ConstraintWarning,
+    ConversionError,
+    NotInvertibleError,
+    ShapeError,
+)
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .precision import widened
@@ -131,8 +147,32 @@ class Constraint(nn.Module, ABC):
         """Evaluate ``forward`` with autocast off, and half precision in float32: a product in bfloat16 has left the set."""
         wide = widened(*raw)
         with without_autocast(raw[0].device):
-            value: Tensor = super().__call__(*wide)
+            value: Tensor = super().__call__(*wide) if not is_traced() else self._in_trace(*wide)
+        if value is not wide[0] and torch.compiler.is_exporting():  # else the raw tensor is the weight
+            self.refuse_onnx()
         return value if wide[0] is raw[0] else value.to(raw[0].dtype)
+
+    def _in_trace(self, *wide: Tensor) -> Tensor:
+        with constant_in_onnx():
+            value: Tensor = super().__call__(*wide)
+            return value
+
+    def refuse_onnx(self) -> None:
+        """Refuse to be written to ONNX by torch's exporter of compiled graphs, which has no constants."""
+        if writes_onnx():
+            raise ConversionError(
+                f"A weight in the set of {self} has operations that ONNX lacks. Pass `dynamo=False`, or write "
+                "`steadyrnn.to_torch(layer)` instead of a layer."
+            )
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse ``torch.jit.script`` by name."""
+        refuse_script(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "qconfig":  # what torch.ao.quantization sets on every module it walks over
+            refuse_quantization(self)
+        super().__setattr__(name, value)
 
     @abstractmethod
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:

@@ -70,7 +70,7 @@ class Factor(nn.Module):
         if not self.moving:
             self.register_buffer("base", packed.new_ones(size))
             return packed
-        self.register_buffer("base", self.turn.value(unpack_skew(packed, size)))
+        self.register_buffer("base", self.turn.value(unpack_skew(packed, size)).contiguous())
         return torch.zeros_like(packed)
 
     def matrix(self, packed: Tensor) -> Tensor:
@@ -102,4 +102,4 @@ class Factor(nn.Module):
         if (self.base.dtype, self.base.device) == (base.dtype, base.device):
             self.base.copy_(base)
         else:
-            self.base = base.detach().clone()
+            self.base = base.detach().clone(memory_format=torch.contiguous_format)

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import constant_in_onnx, without_autocast, writes_onnx
-from steadyrnn.errors import ConstraintError, ConversionError
+from steadyrnn.checks import constant_in_onnx, without_autocast
+from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change
-from .free import Free
 from .held import Holder
 from .loading import put_back, remember
 from .precision import widened
@@ -118,18 +117,8 @@ class Slot(Holder, Projected):
         return known[2]
 
     def _evaluate(self) -> Tensor:
-        self._refuse_onnx()
-        with constant_in_onnx(), without_autocast(self.raw0.device):
+        with without_autocast(self.raw0.device):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
-
-    def _refuse_onnx(self) -> None:
-        """Refuse to be written to ONNX by torch's exporter of compiled graphs, which has no constants."""
-        plain = self.constraint.kind is Kind.PROJECTION or isinstance(self.constraint, Free)  # the raw tensor is the weight
-        if not plain and torch.compiler.is_exporting() and writes_onnx():
-            raise ConversionError(
-                f"A weight in the set of {self.constraint} has operations that ONNX lacks. Pass `dynamo=False`, or write "
-                "`steadyrnn.to_torch(layer)` instead of a layer."
-            )
 
     def operator(self) -> DiagonalLowRank | None:
         """Return the weight in factored form, or None where it has none that pays."""
@@ -137,10 +126,12 @@ class Slot(Holder, Projected):
         return operator
 
     def _evaluate_operator(self) -> DiagonalLowRank | None:
-        self._refuse_onnx()
         with constant_in_onnx(), without_autocast(self.raw0.device):
             operator = self.constraint.operator(*self.raws())
-            return None if operator is None else operator.to(self.raw0.dtype)
+            if operator is None:
+                return None
+            self.constraint.refuse_onnx()
+            return operator.to(self.raw0.dtype)
 
     def gate(self) -> Tensor | DiagonalLowRank:
         """Return the weight in factored form where it has one, else dense."""

@@ -118,9 +118,7 @@ class WindowNetwork(nn.Module):
         """Proven bound on the 2-norm of every output's error, in exact arithmetic; at most ``eps``."""
         return self.report.bound
 
-    def forward(
-        self, input: Tensor | PackedSequence, *, lengths: Tensor | Sequence[int] | None = None
-    ) -> Tensor | PackedSequence:
+    def forward(self, input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None = None) -> Tensor | PackedSequence:
         """Return every output, from the ``window`` inputs up to its own.
 
         The first ``window`` outputs come from the layer's own initial state, so they are exact. A compiled or exported graph

@@ -200,7 +200,7 @@ class Parallel(nn.Module):
 
     @uncompiled
     def forward(
-        self, input: Tensor | PackedSequence, hx: Any = None, *, lengths: Tensor | Sequence[int] | None = None
+        self, input: Tensor | PackedSequence, hx: Any = None, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor | PackedSequence, Any]:
         """Run the layer over a sequence; arguments and results are those of the layer.
 

@@ -161,7 +161,7 @@ class UnitaryRNN(nn.Module):
         return made
 
     def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | None = None, *, lengths: Tensor | Sequence[int] | None = None
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the unitary layer; arguments and results are those of the layer it was made from.
 

@@ -71,7 +71,7 @@ class WindowModel(nn.Module):
         """Proven bound on the 2-norm of the error of every vector of logits, in exact arithmetic; at most ``eps``."""
         return self.report.bound
 
-    def forward(self, input: Sequence, *, lengths: Tensor | Numbers[int] | None = None) -> Sequence:
+    def forward(self, input: Sequence, lengths: Tensor | Numbers[int] | None = None) -> Sequence:
         """Return the logits, each from the ``window`` inputs up to it; those of the first ``window`` steps are exact.
 
         Args:
@@ -135,7 +135,7 @@ class _Stateless(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, input: Sequence, hx: Any = None, *, lengths: Any = None) -> tuple[Sequence, None]:
+    def forward(self, input: Sequence, hx: Any = None, lengths: Any = None) -> tuple[Sequence, None]:
         return self.network(input, lengths=lengths), None
 
 

@@ -1,7 +1,7 @@
 """What a recurrent layer refuses, and how it says so."""
 
 import warnings
-from typing import Literal, NoReturn
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,8 +28,6 @@ __all__ = [
     "check_traced",
     "refuse_positional",
     "refuse_projection",
-    "refuse_quantization",
-    "refuse_script",
     "warn_of_layout",
 ]
 
@@ -70,23 +68,6 @@ def warn_of_layout(module: torch.nn.Module, data: Tensor) -> bool:
         stacklevel=5,
     )
     return True
-
-
-def refuse_script(module: torch.nn.Module) -> NoReturn:
-    """Refuse ``torch.jit.script``: constraints and engines are Python that TorchScript does not know."""
-    raise ConversionError(
-        f"`torch.jit.script` cannot compile a {type(module).__name__} of steadyrnn. Use `torch.export.export` or "
-        "`torch.jit.trace`, or script `steadyrnn.to_torch(layer)`."
-    )
-
-
-def refuse_quantization(module: torch.nn.Module) -> NoReturn:
-    """Refuse ``torch.ao.quantization``, which knows torch's own classes only and leaves others as they are."""
-    name = type(module).__name__
-    raise ConversionError(
-        f"`torch.ao.quantization` would leave a {name} of steadyrnn as it is, without a word. Quantize a model with "
-        "`steadyrnn.to_torch(layer)` in its place, or its other modules one by one."
-    )
 
 
 def check_traced(input: Tensor | PackedSequence, lengths: object) -> None:

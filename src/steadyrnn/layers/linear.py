@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.checks import check_flag, check_positive_int, check_weight
+from steadyrnn.checks import check_flag, check_positive_int, check_weight, refuse_quantization, refuse_script
 from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.computed import as_computed
 from steadyrnn.constraints.free import Free
@@ -15,7 +15,7 @@ from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
 
-from .arguments import check_input, refuse_quantization, refuse_script
+from .arguments import check_input
 
 __all__ = ["Linear"]
 

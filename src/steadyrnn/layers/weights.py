@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import check_positive_int, check_weight
+from steadyrnn.checks import check_positive_int, check_weight, refuse_quantization, refuse_script
 from steadyrnn.constraints.base import Constraint, Membership, Projected, membership_tolerance
 from steadyrnn.constraints.computed import as_computed
 from steadyrnn.constraints.held import Holder
@@ -22,7 +22,7 @@ from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import RecurrentWeight
 from steadyrnn.errors import ConstraintError
 
-from .arguments import check_bias, check_dtype, refuse_quantization, refuse_script
+from .arguments import check_bias, check_dtype
 from .transition import Transition, TransitionLike, by_gate
 
 __all__ = ["RecurrentWeights"]

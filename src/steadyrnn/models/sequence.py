@@ -101,7 +101,6 @@ class SequenceModel(nn.Module):
         self,
         input: Sequence,
         hx: Any = None,
-        *,
         lengths: Tensor | Numbers[int] | None = None,
     ) -> tuple[Sequence, Any]:
         """Run the model over a sequence.

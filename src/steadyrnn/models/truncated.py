@@ -53,9 +53,7 @@ class Truncated(nn.Module):
             raise ArgumentError(f"`reads` must be 'last' or 'each', but is {reads!r}.")
         self.model, self.context, self.reads = model, check_positive_int("context", context), reads
 
-    def forward(
-        self, input: Tensor, hx: Tensor | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, input: Tensor, hx: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Run over a sequence, (T, B, D) or tokens (T, B).
 
         Args:

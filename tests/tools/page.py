@@ -1,0 +1,98 @@
+"""The page of the documentation that says which tool works with which layer: written and read here.
+
+``python -m tests.tools.page`` tries every tool on every subject and writes the page; the tests try them again and
+compare. A result that is neither right nor an error of ours is not written but raised.
+"""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from tests.tools import compilers, derivatives, training
+from tests.tools.outcome import Outcome, Tool, outcome
+from tests.tools.subjects import SUBJECTS
+
+__all__ = ["GROUPS", "PAGE", "TOOLS", "Table", "read", "render"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
+GROUPS: dict[str, dict[str, Tool]] = {
+    "Compile, export, count": compilers.TOOLS,
+    "Differentiate, vectorize, change precision": derivatives.TOOLS,
+    "Train, average, prune, store": training.TOOLS,
+}
+TOOLS: dict[str, Tool] = {name: tool for group in GROUPS.values() for name, tool in group.items()}
+Table = dict[tuple[str, str], Outcome]
+"""What became of a tool on a subject, by the names of both."""
+
+_MARKS = {Outcome.WORKS: "✓", Outcome.REFUSED: "refused"}
+_OPENING = """# Layers and the tools around them
+
+What happens when a layer of ours is handed to a tool of PyTorch or of its neighbours. A tick means that it works, and that the
+result was compared with the layer's own; "refused" means that an error of `steadyrnn.errors` says so and names the way out.
+There is no third case. This page is written by `python -m tests.tools.page` and compared with a new trial of every cell by each
+run of the tests.
+
+A row that names a constraint stands for the layer with `transition=` that constraint. Every trial is small, on one CPU.
+"""
+
+
+def render(table: Mapping[tuple[str, str], Outcome]) -> str:
+    """Return the page's text."""
+    parts = [_OPENING]
+    for title, tools in GROUPS.items():
+        parts.append(f"\n## {title}\n\n")
+        parts.append(f"| | {' | '.join(tools)} |\n|---|{'---|' * len(tools)}\n")
+        for subject in SUBJECTS:
+            marks = [_MARKS[table[tool, subject]] for tool in tools]
+            parts.append(f"| {subject} | {' | '.join(marks)} |\n")
+        parts.append("\n")
+        parts.extend(_said_of(name, tool, table) for name, tool in tools.items())
+    return "".join(parts)
+
+
+def _said_of(name: str, tool: Tool, table: Mapping[tuple[str, str], Outcome]) -> str:
+    """Return the line under the table on one tool: what was compared, and the way out where it is refused."""
+    said = inspect.getdoc(tool) or ""
+    refused = any(table[name, subject] is Outcome.REFUSED for subject in SUBJECTS)
+    way_out = f" Where refused: {_WAYS_OUT[name]}" if refused else ""
+    return f"- **{name}**: {said}{way_out}\n"
+
+
+_WAYS_OUT: dict[str, str] = {}
+"""What to do instead, by tool: one line for each tool that is refused anywhere."""
+
+
+def read(text: str) -> Table:
+    """Return the outcomes that a page shows."""
+    outcomes = {mark: value for value, mark in _MARKS.items()}
+    table: Table = {}
+    tools: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("|") or line.startswith("|---"):
+            continue
+        first, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if not first:
+            tools = cells
+        else:
+            table |= {(tool, first): outcomes[mark] for tool, mark in zip(tools, cells, strict=True)}
+    return table
+
+
+def main() -> None:
+    """Try everything and write the page."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    table: Table = {}
+    for name, tool in TOOLS.items():
+        for place, subject in SUBJECTS.items():
+            sys.stderr.write(f"{name} / {place}\n")
+            table[name, place] = outcome(tool, subject)
+    PAGE.write_text(render(table), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
