@@ -58,11 +58,20 @@ def _said_of(name: str, tool: Tool, table: Mapping[tuple[str, str], Outcome]) ->
     """Return the line under the table on one tool: what was compared, and the way out where it is refused."""
     said = inspect.getdoc(tool) or ""
     refused = any(table[name, subject] is Outcome.REFUSED for subject in SUBJECTS)
+    if refused is not (name in _WAYS_OUT):
+        raise ValueError(f"{name}: a way out is needed exactly where a tool is refused")
     way_out = f" Where refused: {_WAYS_OUT[name]}" if refused else ""
     return f"- **{name}**: {said}{way_out}\n"
 
 
-_WAYS_OUT: dict[str, str] = {}
+_WAYS_OUT = {
+    "ONNX": "pass `dynamo=False`, which writes the weight as a constant, or export `sr.to_torch(module)`.",
+    "jit.trace": "TorchScript's gradient of complex products is not to be trusted; use `torch.export.export`.",
+    "jit.script": "use `torch.export.export` or `torch.jit.trace`, or script `sr.to_torch(module)`.",
+    "quantize_dynamic": "torch leaves classes that it does not know as they are; quantize `sr.to_torch(module)`.",
+    "AveragedModel": "a mean of orthogonal matrices is not orthogonal; `sr.averaged` averages on the set.",
+    "prune": "a weight that a constraint keeps has no place for a mask; prune `sr.to_torch(module)`, or a free weight.",
+}
 """What to do instead, by tool: one line for each tool that is refused anywhere."""
 
 
