@@ -9,7 +9,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError, ConversionError, DtypeError, NotFiniteError, ShapeError
+from .errors import ArgumentError, ArgumentTypeError, ConversionError, DeviceError, DtypeError, NotFiniteError, ShapeError
 
 __all__ = [
     "autocasts",
@@ -22,6 +22,7 @@ __all__ = [
     "check_matrix",
     "check_number",
     "check_positive_int",
+    "check_same_meta",
     "check_square",
     "check_weight",
     "constant_in_onnx",
@@ -86,6 +87,21 @@ def check_dense(name: str, tensor: Tensor) -> Tensor:
     """
     if tensor.layout != torch.strided:
         raise ArgumentTypeError(f"`{name}` must be a dense tensor, but has layout {tensor.layout}. Use `{name}.to_dense()`.")
+    return tensor
+
+
+def check_same_meta(name: str, tensor: Tensor, other: Tensor) -> Tensor:
+    """Return ``tensor`` if both or none are on the meta device: some operations on one of each would give any numbers at all.
+
+    Example:
+        >>> check_same_meta("`base`", torch.ones(1), torch.ones(2))
+        tensor([1.])
+    """
+    if tensor.is_meta is not other.is_meta:
+        raise DeviceError(
+            f"{name} is on {tensor.device}, but what it goes with is on {other.device}, and on the meta device a tensor holds "
+            "no numbers. Load what is missing (`load_state_dict(..., assign=True)` with all keys)."
+        )
     return tensor
 
 

@@ -168,6 +168,7 @@ def test_a_gradient_flows_through_a_computed_weight() -> None:
 def test_a_computed_weight_prints_converts_and_travels_as_a_plain_tensor() -> None:
     weight = RNN(3, SIZE, transition="spectral").weight_hh_l0.detach()
     assert repr(weight).startswith("tensor(")
+    assert f"{weight[0, 0]:.3f}" == f"{weight[0, 0].item():.3f}"
     assert numpy.array_equal(weight.numpy(), numpy.array(weight.tolist(), dtype=numpy.float32))
     assert type(copy.deepcopy(weight)) is Tensor
     assert type(pickle.loads(pickle.dumps(weight))) is Tensor

@@ -26,7 +26,6 @@ from tests.constraints.cases import (
 SIZES = [1, 2, 3, 16, 17]
 LANDING = [*MAPS, *RECENTRED, "exp-printed"]  # the wrong gradient of a baseline does not touch its value
 CAYLEY = ["cayley", "factorized", "factorized-lie"]
-EXPONENTIAL = ["exp", "exp-lie", "exp-printed"]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -45,25 +44,14 @@ def test_forward_lands_in_the_set(name: str, dtype: torch.dtype, size: int, seed
     assert constraint.violation(matrix) <= rounding(size_for(name, size), dtype)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 10.0, 1e3, 1e5, 1e7, 1e10, 1e15, 1e20, 1e30])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", LANDING)
 def test_forward_lands_in_the_set_from_wild_numbers(name: str, size: int, dtype: torch.dtype, scale: float) -> None:
-    if name in (*CAYLEY, *EXPONENTIAL) and scale > 1:
-        pytest.skip("digits are lost as the skew matrix grows: see the next test")
     constraint, raw = made(name, size)
     matrix = constraint(*gaussian_like(raw, seed=size, scale=scale, dtype=dtype))
     assert constraint.violation(matrix) <= rounding(size_for(name, size), dtype)
-
-
-@pytest.mark.parametrize("scale", [10.0, 1e3])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", [*CAYLEY, *EXPONENTIAL])
-def test_digits_are_lost_no_faster_than_the_skew_matrix_grows(name: str, dtype: torch.dtype, scale: float) -> None:
-    constraint, raw = made(name, 16)
-    matrix = constraint(*gaussian_like(raw, seed=0, scale=scale, dtype=dtype))
-    assert constraint.violation(matrix) <= scale * rounding(16, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

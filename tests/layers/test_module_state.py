@@ -230,3 +230,17 @@ def test_a_seed_gives_the_same_module_on_every_device_that_is_named(case: Module
     slots = [key for key in made(case).state_dict() if "raw" in key or "constraint" in key]
     here, there = made(case, device="cpu").state_dict(), made(case, device="cuda").state_dict()
     assert all(torch.equal(here[key], there[key].cpu()) for key in slots)
+
+
+@every_module
+def test_a_tensor_left_on_the_meta_device_is_refused_and_not_computed_with(case: ModuleCase) -> None:
+    source = made(case)
+    for key, tensor in source.state_dict().items():
+        owner = source.get_submodule(key.rpartition(".")[0])
+        if not tensor.numel() or type(owner) is nn.Linear:  # torch's own computes with anything
+            continue
+        module = case.make(device="meta")
+        module.load_state_dict({name: t for name, t in source.state_dict().items() if name != key}, assign=True, strict=False)
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match="meta"):
+                module(case.data())

@@ -50,6 +50,30 @@ def test_the_transform_has_first_and_second_derivatives() -> None:
     assert gradgradcheck(lambda a: cayley(skew_part(a)), a)
 
 
+def test_the_transform_of_a_large_matrix_has_the_derivatives_of_the_formula() -> None:
+    """They are as small as the square of the distance to a half turn, and so are scaled."""
+
+    def scaled(a: Tensor) -> Tensor:
+        return 900 * cayley(30 * skew_part(a))
+
+    a = (3 * gaussian(4, 4)).requires_grad_()
+    assert 30 * skew_part(a).detach().max() > 16
+    assert gradcheck(scaled, a)
+    assert gradgradcheck(scaled, a)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [20.0, 1e4, 1e8])
+@pytest.mark.parametrize("n", [2, 4, 16])
+def test_the_transform_of_a_large_matrix_is_the_nearest_to_the_truth(n: int, scale: float, dtype: torch.dtype) -> None:
+    """Eigenvalues of a skew matrix of even size are as large as it is, so that the transform is -1 up to 2 / norm."""
+    a = (scale * skew(n, 1.0)).to(dtype)
+    angles = torch.linalg.eigvalsh(1j * a.to(torch.complex128)).abs()
+    assert distance(cayley(a).double(), -torch.eye(n, dtype=torch.float64)) <= 2 / float(angles.min()) + rounding(
+        n, dtype=dtype
+    )
+
+
 def test_the_transform_compiles_as_one_graph() -> None:
     a = skew(5, 1.0)
     compiled = torch.compile(cayley, fullgraph=True, backend="aot_eager", dynamic=False)

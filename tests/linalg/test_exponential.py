@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from steadyrnn.errors import DtypeError, ShapeError
-from steadyrnn.linalg.exponential import exp_skew, skew_part
+from steadyrnn.linalg.exponential import angles_of_skew, exp_skew, skew_part, turn_planes
 from tests.linalg.matrices import (
     distance,
     gaussian,
@@ -91,6 +91,15 @@ def test_exp_skew_without_entries_has_none() -> None:
 @pytest.mark.parametrize("n", [2, 3, 17, 128])
 def test_exp_skew_is_orthogonal_whatever_the_norm(n: int, norm: float, dtype: torch.dtype) -> None:
     assert orthogonality(exp_skew(skew(n, norm).to(dtype))) <= 30
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rank", [2, 4, 16, 17])
+def test_turning_planes_is_the_exponential_also_where_angles_are_zero(rank: int, dtype: torch.dtype) -> None:
+    b = skew_part((gaussian(17, rank, seed=0) @ gaussian(rank, 17, seed=1)) / 17).to(dtype)
+    turned = turn_planes(*angles_of_skew(b))
+    assert orthogonality(turned) <= 30
+    assert distance(turned.double(), scipy_exp(b.double())) <= 17 * 16 * torch.finfo(dtype).eps
 
 
 @given(n=st.integers(1, 9), seed=st.integers(0, 2**31))

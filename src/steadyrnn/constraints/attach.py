@@ -97,7 +97,7 @@ def _as_no_parameter(held: nn.Module, _: object, weight: Tensor) -> Tensor:
 @torch.no_grad()
 def _sample(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     # a member in one dtype is outside the set by that dtype's rounding in a wider one
-    settled = constraint.after_step(*widened(*fresh)) if constraint.kind is Kind.PROJECTION else None
+    settled = constraint.after_step(*widened(*fresh)) if constraint.kind is Kind.PROJECTION and not weight.is_meta else None
     return settled or fresh
 
 

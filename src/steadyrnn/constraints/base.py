@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from steadyrnn.checks import (
     check_finite,
     check_matrix,
+    check_same_meta,
     constant_in_onnx,
     is_traced,
     refuse_quantization,
@@ -146,6 +147,8 @@ class Constraint(nn.Module, ABC):
     def __call__(self, *raw: Tensor) -> Tensor:
         """Evaluate ``forward`` with autocast off, and half precision in float32: a product in bfloat16 has left the set."""
         wide = widened(*raw)
+        for tensor in raw[1:]:
+            check_same_meta("A raw tensor", tensor, raw[0])
         with without_autocast(raw[0].device):
             value: Tensor = super().__call__(*wide) if not is_traced() else self._in_trace(*wide)
         if value is not wide[0] and torch.compiler.is_exporting():  # else the raw tensor is the weight

@@ -30,9 +30,10 @@ class CayleyOrthogonal(Constraint):
 
     The two factors commute and :math:`I \pm A` are each other's transposes, so :math:`W^\top W = I`; the determinant
     is +1. A half turn (eigenvalue -1) would need an infinite A: assigning a matrix that has one is refused. It takes
-    one linear solve and no eigenvalues, but rounding is amplified by :math:`\lVert A \rVert`: a matrix close to a half
-    turn is orthogonal to fewer digits. The raw tensor holds the :math:`N(N-1)/2` entries of A below its diagonal. A
-    fresh matrix turns disjoint planes by angles uniform in :math:`\pm\pi/2`.
+    one linear solve and no eigenvalues, but rounding is amplified by :math:`\lVert A \rVert`: on a GPU and in a compiled
+    graph a matrix close to a half turn is orthogonal to fewer digits; on a CPU that is put right. The raw tensor holds
+    the :math:`N(N-1)/2` entries of A below its diagonal. A fresh matrix turns disjoint planes by angles uniform in
+    :math:`\pm\pi/2`.
 
     Args:
         project: See :class:`Constraint`.

@@ -49,6 +49,9 @@ class ComputedWeight(Tensor, metaclass=_RelatedToParameters):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return repr(_plain(self))
 
+    def __format__(self, spec: str) -> str:
+        return format(_plain(self), spec)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _plain(self).__reduce_ex__(protocol)
 

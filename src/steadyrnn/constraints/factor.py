@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.checks import check_same_meta
 from steadyrnn.linalg.projections import polar_factor
 
 from .orthogonality import nearest_signs, orthonormal
@@ -75,7 +76,8 @@ class Factor(nn.Module):
 
     def matrix(self, packed: Tensor) -> Tensor:
         """Return the orthogonal matrix, shape ``(N, N)``."""
-        turned, base = self.turn.value(unpack_skew(packed, self.size)), self.base.to(packed.dtype)
+        base = check_same_meta("`base`", self.base, packed).to(packed.dtype)
+        turned = self.turn.value(unpack_skew(packed, self.size))
         return turned @ orthonormal(base) if self.moving else turned * base
 
     def invert(self, matrix: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from steadyrnn.checks import check_same_meta
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_factors, householder_product
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
@@ -76,7 +77,8 @@ class HouseholderOrthogonal(Constraint):
 
     def columns_and_signs(self, packed: Tensor) -> tuple[Tensor, Tensor]:
         """Return the reflectors as columns, shape (N, K), and the diagonal of signs, shape (N,)."""
-        signs = torch.cat([packed.new_ones(self.rows - 1), self.sign.to(packed.dtype).unsqueeze(0)])
+        sign = check_same_meta("`sign`", self.sign, packed).to(packed.dtype)
+        signs = torch.cat([packed.new_ones(self.rows - 1), sign.unsqueeze(0)])
         return unpack(packed, self.rows, self.count), signs
 
     def forward(self, *raw: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steadyrnn.checks import check_interval
+from steadyrnn.checks import check_interval, check_same_meta
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.linalg.householder import householder_apply, householder_factors, householder_product
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
@@ -128,7 +128,8 @@ class Spectral(Constraint):
         sigma = self.singular_values(free)
         if not sigma.shape[0]:
             return sigma
-        return sigma * pad(self.sign.to(sigma.dtype).reshape(1), (sigma.shape[0] - 1, 0), value=1.0)
+        sign = check_same_meta("`sign`", self.sign, sigma).to(sigma.dtype)
+        return sigma * pad(sign.reshape(1), (sigma.shape[0] - 1, 0), value=1.0)
 
     def forward(self, *raw: Tensor) -> Tensor:
         """Return the matrix, shape ``(M, N)``."""

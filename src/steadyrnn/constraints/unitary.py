@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import is_traced
+from steadyrnn.checks import check_same_meta, is_traced
 from steadyrnn.errors import ConversionError, ShapeError
 from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
@@ -115,7 +115,7 @@ class RestrictedUnitary(Constraint):
                 "second call on. Use `torch.export.export`, or trace `steadyrnn.to_torch(layer)`."
             )
         phases, reflectors = raw
-        return restricted_unitary(phases, reflectors, self.permutation)
+        return restricted_unitary(phases, reflectors, check_same_meta("`permutation`", self.permutation, phases))
 
     def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
         """Never called: :meth:`right_inverse` refuses first."""

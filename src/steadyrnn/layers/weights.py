@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC
+from collections.abc import Iterable
 from typing import Any, Literal, NoReturn, cast
 
 import torch
@@ -20,7 +21,8 @@ from steadyrnn.constraints.sharded import is_sharded, whole, write
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import RecurrentWeight
-from steadyrnn.errors import ConstraintError
+from steadyrnn.errors import ConstraintError, DeviceError
+from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .arguments import check_bias, check_dtype
 from .transition import Transition, TransitionLike, by_gate
@@ -209,8 +211,18 @@ class RecurrentWeights(Holder, Projected, ABC):
         weight_ih, bias_ih, bias_hh, theta = (
             self._tensor(f"{name}{end}", data.dtype) for name in ("weight_ih", "bias_ih", "bias_hh", "activation")
         )
+        if not data.is_meta and any(map(_is_meta, (weight_ih, bias_ih, bias_hh, theta, *state, *_parts(weight)))):
+            self._refuse_meta(data)
         needed = cast(Tensor, weight_ih), cast(RecurrentWeight, weight)
         return Recurrence(self.cell, data, state, *needed, bias_ih, bias_hh, theta, sizes, reverse, recompute)
+
+    def _refuse_meta(self, data: Tensor) -> NoReturn:
+        """Refuse to compute with weights without numbers, which torch does on data that has them: the result is anything."""
+        names = [name for name, parameter in self.named_parameters() if parameter.is_meta]
+        raise DeviceError(
+            f"`input` is on {data.device}, but on the meta device, where they hold no numbers, are {', '.join(names)} of this "
+            f"{type(self).__name__}. Load them (`load_state_dict(..., assign=True)` with all keys)."
+        )
 
     def _tensor(self, name: str, dtype: torch.dtype) -> Tensor | None:
         """Return a weight in ``dtype``, or None where there is none of this name."""
@@ -218,6 +230,18 @@ class RecurrentWeights(Holder, Projected, ABC):
         if tensor is None:  # torch's pruning and parametrization move parameters elsewhere and leave one under the name
             tensor = getattr(self, name, None)
         return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
+
+
+def _is_meta(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.is_meta
+
+
+def _parts(weight: RecurrentWeight | None) -> Iterable[Tensor | None]:
+    """Return tensors that tell where a recurrent weight is: the weight, or of each gate its diagonal or weight."""
+    if not isinstance(weight, tuple):
+        return (weight,)
+    gates: Iterable[Any] = (weight,) if isinstance(weight, DiagonalLowRank) else weight
+    return (gate.diagonal if isinstance(gate, DiagonalLowRank) else gate for gate in gates)
 
 
 def _whole(tensor: Tensor | None) -> Any:

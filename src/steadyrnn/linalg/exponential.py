@@ -10,7 +10,7 @@ from torch.autograd import Function
 from steadyrnn.checks import carries_transform, check_finite, without_autocast
 from steadyrnn.errors import ConstraintError, DtypeError, ShapeError
 
-__all__ = ["exp_skew", "log_orthogonal", "skew_part"]
+__all__ = ["angles_of_skew", "exp_skew", "log_orthogonal", "skew_part", "turn_planes"]
 
 
 def skew_part(matrix: Tensor) -> Tensor:
@@ -42,8 +42,9 @@ def exp_skew(skew: Tensor) -> Tensor:
     .. math:: e^B = V e^{i\theta} V^*, \qquad B = V \,\mathrm{diag}(i\theta)\, V^*
 
     from the eigenvectors of the Hermitian matrix :math:`iB`; they are orthonormal to rounding whatever the angles, so
-    the result is orthogonal for every :math:`\lVert B \rVert`, with determinant 1 if :math:`B` is real. The gradient,
-    in the Frobenius metric on skew matrices, is
+    the result is orthogonal for every :math:`\lVert B \rVert`, with determinant 1 if :math:`B` is real. Of a real
+    :math:`B` with angles so large that rounding tells the two of a pair :math:`\pm\theta` apart, only the positive ones
+    are used, in planes that a QR decomposition makes orthogonal. The gradient, in the Frobenius metric on skew matrices, is
 
     .. math::
         \nabla_B = V \bigl[\Phi \circ (V^* S V)\bigr] V^*, \qquad S = \mathrm{skew}(G W^*), \qquad
@@ -128,10 +129,53 @@ def _check(name: str, matrix: Tensor) -> Tensor:
     return matrix
 
 
-def _angles(skew: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the angles (n,) and eigenvectors (n, n) of a skew matrix: ``B = V diag(i theta) V^*``."""
+def angles_of_skew(skew: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the angles (n,), in descending order, and eigenvectors (n, n) of a skew matrix: ``B = V diag(i theta) V^*``.
+
+    Example:
+        >>> angles_of_skew(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))[0]
+        tensor([ 1., -1.])
+    """
     minus_angles, vectors = torch.linalg.eigh(1j * skew)
     return -minus_angles, vectors
+
+
+def _tells_pairs_apart(angles: Tensor) -> bool:
+    r"""Say whether the two angles of a pair may differ by so much that the real part of the product is not orthogonal.
+
+    They differ by some :math:`d = u \lVert B \rVert`, which takes :math:`d^2 / 8` off a singular value. In a graph, whose
+    numbers are not known, the answer is yes: the way for large angles is right for all.
+    """
+    if torch.compiler.is_compiling() or angles.is_meta or type(angles) is not Tensor:
+        return True
+    largest = float(angles[0])  # they come in descending order
+    return torch.finfo(angles.dtype).eps * largest * largest > len(angles)
+
+
+def turn_planes(angles: Tensor, vectors: Tensor) -> Tensor:
+    r"""Return the rotation by the positive angles, each in the plane of its eigenvector, shape (n, n).
+
+    With :math:`v = (a + ib) / \sqrt2`, :math:`e^B` takes a to :math:`a \cos\theta - b \sin\theta` and b to
+    :math:`b \cos\theta + a \sin\theta`. The largest angles, whose planes are determined best, choose theirs first.
+
+    Args:
+        angles: In descending order, as of :func:`angles_of_skew` of a real matrix, shape (n,); those below 0 are not used.
+        vectors: The eigenvectors, shape (n, n).
+
+    Example:
+        >>> _, vectors = angles_of_skew(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+        >>> turn_planes(torch.tensor([torch.pi / 2, -torch.pi / 2]), vectors).round().abs()
+        tensor([[0., 1.],
+                [1., 0.]])
+    """
+    pairs = len(angles) // 2
+    planes = torch.view_as_real(vectors[:, :pairs].resolve_conj()).flatten(1)  # a, b, a, b, ... (n, 2 pairs)
+    q, r = torch.linalg.qr(planes, mode="complete")
+    signs = torch.where(r.diagonal() < 0, -1.0, 1.0).to(q.dtype)
+    (a, b), rest = (q[:, : 2 * pairs] * signs).unflatten(1, (pairs, 2)).unbind(2), q[:, 2 * pairs :]
+    cos, sin = angles[:pairs].cos(), angles[:pairs].sin()
+    turned: Tensor = (a * cos - b * sin) @ a.mT + (b * cos + a * sin) @ b.mT + rest @ rest.mT
+    return turned
 
 
 class _ExpSkew(Function):
@@ -140,8 +184,10 @@ class _ExpSkew(Function):
     @staticmethod
     def forward(skew: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         finite = skew.isfinite().all()
-        angles, vectors = _angles(torch.where(finite, skew, 0.0))  # which has no eigenvectors where there is a NaN,
+        angles, vectors = angles_of_skew(torch.where(finite, skew, 0.0))  # which has no eigenvectors where there is a NaN,
         angles = torch.where(finite, angles, math.nan)  # and what follows from the angles is NaN then
+        if not skew.is_complex() and _tells_pairs_apart(angles):
+            return turn_planes(angles, vectors), angles, vectors
         turned = (vectors * torch.polar(torch.ones_like(angles), angles)) @ vectors.mH
         return turned if skew.is_complex() else turned.real.contiguous(), angles, vectors
 
@@ -192,7 +238,7 @@ def _split_by_angle(q: Tensor) -> tuple[Tensor, Tensor]:
 
 def _log_of_small_angles(q: Tensor) -> Tensor:
     identity = torch.eye(len(q), dtype=q.dtype, device=q.device)
-    tangents, vectors = _angles(skew_part(torch.linalg.solve(identity + q, q - identity)))
+    tangents, vectors = angles_of_skew(skew_part(torch.linalg.solve(identity + q, q - identity)))
     return _from_angles(2 * tangents.atan(), vectors, real=not q.is_complex())
 
 
@@ -209,7 +255,7 @@ def _add_half_turn(skew: Tensor) -> Tensor:
     """
     if len(skew) == 0:
         return skew
-    angles, vectors = _angles(skew)
+    angles, vectors = angles_of_skew(skew)
     turned = torch.where(angles > 0, angles - math.pi, angles + math.pi)  # half a turn itself is +180 degrees
     if skew.is_complex():
         return _from_angles(turned, vectors, real=False)
