@@ -258,7 +258,7 @@ def is_traced() -> bool:
         >>> is_traced()
         False
     """
-    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+    return torch._C._get_tracing_state() is not None  # of `torch.jit.is_tracing` what a compiler knows too, in one call
 
 
 def constant_in_onnx() -> AbstractContextManager[Any]:

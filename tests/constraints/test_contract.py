@@ -54,6 +54,13 @@ def test_forward_lands_in_the_set_from_wild_numbers(name: str, size: int, dtype:
     assert constraint.violation(matrix) <= rounding(size_for(name, size), dtype)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+@pytest.mark.parametrize("name", CASES)
+def test_a_weight_is_contiguous(name: str, scale: float) -> None:
+    constraint, raw = made(name, 6)
+    assert constraint(*gaussian_like(raw, seed=0, scale=scale)).is_contiguous()
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("determinant", [1, -1])
 @pytest.mark.parametrize("size", SIZES)

@@ -211,7 +211,8 @@ class RecurrentWeights(Holder, Projected, ABC):
         weight_ih, bias_ih, bias_hh, theta = (
             self._tensor(f"{name}{end}", data.dtype) for name in ("weight_ih", "bias_ih", "bias_hh", "activation")
         )
-        if not data.is_meta and any(map(_is_meta, (weight_ih, bias_ih, bias_hh, theta, *state, *_parts(weight)))):
+        tensors = (weight_ih, bias_ih, bias_hh, theta, *state, *_parts(weight))
+        if not data.is_meta and [tensor for tensor in tensors if tensor is not None and tensor.is_meta]:
             self._refuse_meta(data)
         needed = cast(Tensor, weight_ih), cast(RecurrentWeight, weight)
         return Recurrence(self.cell, data, state, *needed, bias_ih, bias_hh, theta, sizes, reverse, recompute)
@@ -230,10 +231,6 @@ class RecurrentWeights(Holder, Projected, ABC):
         if tensor is None:  # torch's pruning and parametrization move parameters elsewhere and leave one under the name
             tensor = getattr(self, name, None)
         return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
-
-
-def _is_meta(tensor: Tensor | None) -> bool:
-    return tensor is not None and tensor.is_meta
 
 
 def _parts(weight: RecurrentWeight | None) -> Iterable[Tensor | None]:

@@ -51,7 +51,7 @@ def cayley(skew: Tensor) -> Tensor:
         return _LargeCayley.apply(skew)  # type: ignore[no-any-return, no-untyped-call]
     identity = torch.eye(len(skew), dtype=skew.dtype, device=skew.device)
     rotation: Tensor = torch.linalg.solve_ex(identity + skew, identity - skew).result  # no error: NaN must stay visible
-    return rotation
+    return rotation.contiguous()  # it comes in columns
 
 
 def _is_large(skew: Tensor) -> bool:
@@ -68,7 +68,7 @@ class _LargeCayley(Function):
 
     @staticmethod
     def forward(ctx: Any, skew: Tensor) -> Tensor:
-        rotation = _rotation_of_large(skew.double()).to(skew.dtype)
+        rotation = _rotation_of_large(skew.double()).to(skew.dtype).contiguous()
         ctx.save_for_backward(rotation)
         return rotation
 
