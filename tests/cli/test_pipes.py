@@ -1,7 +1,9 @@
 """A program whose output nobody reads any more is silent, whatever it was about to print."""
 
 import io
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +95,34 @@ def test_a_program_without_stdout_runs(words: list[str]) -> None:
     close = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-m', 'steadyrnn', *sys.argv[1:]])"
     done = subprocess.run([sys.executable, "-c", close, *words], stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_was_closed_before_the_start_changes_nothing(tmp_path: Path, closed: str) -> None:
+    words = ["train", "addition", *QUICK, "--json", "--out", "runs"]
+    line = shlex.join([sys.executable, "-m", "steadyrnn", *words])
+    done = subprocess.run(["sh", "-c", f"{line} {closed}"], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 0
+    if ">&- " not in closed:
+        assert "result" in json.loads(done.stdout)
+    (run,) = (tmp_path / "runs" / "addition").glob("*/*")
+    assert (run / "certificate.json").is_file()
+    assert (run / "lock").read_bytes() == b""
+
+
+def test_nothing_follows_a_report_on_stdout(runs: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "steadyrnn", "report", str(runs), "--out", "/dev/stdout"]
+    with (tmp_path / "page.html").open("wb") as page:
+        subprocess.run(words, stdout=page, check=True)
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
+    piped = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
+    assert piped.rstrip().endswith(b"</html>")
+
+
+def test_a_report_is_not_written_to_a_file_named_like_stdout(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(runs), "--out", "-"]) == 2
+    assert "/dev/stdout" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

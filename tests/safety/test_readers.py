@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import unicodedata
 import zlib
 from pathlib import Path
@@ -10,12 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steadyrnn.errors import SteadyError
+from steadyrnn.cli.main import main
+from steadyrnn.engines.calibration_table import read_table
+from steadyrnn.errors import DataError, SteadyError
 from steadyrnn.tasks.arff import read_arff
+from steadyrnn.tasks.checksums import CHECKSUMS
 from steadyrnn.tasks.idx import gunzip
+from steadyrnn.tasks.locate import DATA_SETS, check_data_set, read_file
 from tests.runs.faulty import in_child
 from tests.safety.mutations import damaged
 from tests.safety.readers import NAMES, Reader, make_readers
+from tests.safety.run_folders import make_run
 
 LONG = os.environ.get("STEADYRNN_HYPOTHESIS") == "long"
 EXAMPLES = 10_000 if LONG else 20
@@ -117,3 +123,54 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(300)) + packer.flush()
     with pytest.raises(SteadyError, match="must unpack to at most"):
         gunzip(bomb, tmp_path / "a.gz")
+
+
+READING = {
+    "eval": ["eval", "{run}"],
+    "certify": ["certify", "{run}"],
+    "certify again": ["certify", "{run}", "--recheck"],
+    "report": ["report", "{run}", "--out", "{new}/page.html"],
+    "convert": ["convert", "{run}", "--to", "torch", "--out", "{new}/converted"],
+    "resume": ["train", "--resume", "{run}"],
+}
+"""Every command that reads a run."""
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_file_larger_than_any_disk_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    original = make_run(tmp_path / "runs")
+    refused = set()
+    for name in sorted(path.relative_to(original) for path in original.rglob("*") if path.is_file()):
+        run = Path(shutil.copytree(original, tmp_path / "copies" / str(name).replace("/", "-")))
+        os.truncate(run / name, 1 << 40)  # a hole: it takes no room on the disk
+        capsys.readouterr()
+        status = main([word.format(run=run, new=run.with_suffix(".new")) for word in READING[command]])
+        said = capsys.readouterr().err
+        if status != 0:  # what the command does not read does no harm
+            assert str(name) in said
+            assert "memory" not in said
+            refused.add(name.name)
+        shutil.rmtree(run)
+    assert "config.json" in refused
+
+
+def test_a_large_data_file_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    for path in [*CHECKSUMS, "mediamill/Mediamill_data.txt"]:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.truncate(file, 1 << 40)
+        with pytest.raises(DataError, match=r"bytes, but has 1,099,511,627,776\."):
+            read_file(tmp_path, path)
+    problems = [problem for name in DATA_SETS for problem in check_data_set(tmp_path, name) if "is missing" not in problem]
+    assert len(problems) == len(CHECKSUMS)
+
+
+def test_a_large_table_of_engines_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(DataError, match="must have at most"):
+        read_table(str(file))

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0
     """
     words = [*(sys.argv[1:] if argv is None else argv)]
+    _open_closed()
     try:
         status = _answer([word for word in words if word != "--debug"], "--debug" in words)
         for stream in _streams():
@@ -64,10 +65,27 @@ def _answer(words: list[str], debug: bool) -> int:
         return _complain("interrupted", INTERRUPTED)
 
 
+def _open_closed() -> None:
+    """Lead streams that were closed before the program started (``2>&-``) nowhere.
+
+    Python has None in their place, which ``print`` takes for stdout; and the next file to be opened, one of a run perhaps,
+    would get their number, and with it what a library prints.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+                if nowhere != number:
+                    os.dup2(nowhere, number)
+                    os.close(nowhere)
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def _streams() -> list[TextIO]:
-    """Return where the program prints; a stream that was closed before it started is None."""
-    streams: list[TextIO | None] = [sys.stdout, sys.stderr]
-    return [stream for stream in streams if stream is not None]
+    """Return where the program prints."""
+    return [sys.stdout, sys.stderr]
 
 
 def _not_read() -> int:

@@ -98,6 +98,6 @@ def recipe(task: str, model: str | None, width: int | None = None) -> Mapping[st
         shared = ("model.width",)
         start = {name: value for name, value in start.items() if not name.startswith("model.") or name in shared}
     start.update(RECIPES.get((task, model or own or ModelSettings().name), {}))
-    if width is not None and start.get("model.reflectors", 0) > width:
+    if width is not None and "model.reflectors" in start and start["model.reflectors"] > width > 0:
         start["model.reflectors"] = width
     return start

@@ -1,5 +1,6 @@
 """``steadyrnn report``: one page about one or many runs."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ def main(argv: Sequence[str]) -> int:
     args = own.parse_args(argv)
     if Path(args.out).is_dir():
         own.error(f"--out must name a file, but {args.out!r} is a folder")
+    if args.out == "-":
+        own.error("--out must name a file, but is '-'; /dev/stdout is standard output")
     output = Output(args.json, args.quiet)
 
     from steadyrnn.report.page import write_report
@@ -51,10 +54,19 @@ def main(argv: Sequence[str]) -> int:
 
     folders = find_runs([Path(run) for run in args.runs])
     path = write_report(folders, Path(args.out), ["steadyrnn", "report", *argv], args.title)
-    output.path(path, f"{path}: {len(folders)} run{'' if len(folders) == 1 else 's'}")
+    if not _is_stdout(path):  # the page is there: nothing may follow it
+        output.path(path, f"{path}: {len(folders)} run{'' if len(folders) == 1 else 's'}")
     output.result({"report": path.resolve(), "runs": folders})
     if args.open:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def _is_stdout(path: Path) -> bool:
+    """Say whether a path leads to what the program prints on, by whatever name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(1))
+    except OSError:
+        return False

@@ -13,7 +13,8 @@ from steadyrnn.train.settings import TrainSettings
 
 __all__ = ["parse_settings", "read_settings"]
 
-_OF_THE_COMMAND_LINE = ("config", "resume")  # they name further files
+_OF_THE_COMMAND_LINE = ("config", "resume", "out", "json", "quiet", "tensorboard", "print_config")
+"""What names other files and folders, or how the program answers, is for whoever types to say, not for a file."""
 _MOST_BYTES = 1 << 20
 _MOST_VALUES = 10_000
 _DEEPEST = 20
@@ -44,7 +45,8 @@ def parse_settings(data: bytes, path: Path) -> Mapping[str, Any]:
         path: Its name, for errors.
 
     Raises:
-        ArgumentError: It is neither, holds no mapping, too many values, one that JSON does not have, or a part by its file.
+        ArgumentError: It is neither, holds no mapping, too many values, one that JSON does not have, a name twice, or a part by
+            its file.
 
     Example:
         >>> parse_settings(b"task: {name: copy}", Path("a.yaml"))
@@ -53,7 +55,11 @@ def parse_settings(data: bytes, path: Path) -> Mapping[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        stored = yaml.safe_load(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        _refuse_repeated(yaml.compose(text, Loader=yaml.SafeLoader), path)
+        stored = yaml.safe_load(text)
+    except ArgumentError:
+        raise
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, OverflowError, LookupError, TypeError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ArgumentError(f"{path} is neither YAML nor JSON that can be read: {reason}") from error
@@ -67,6 +73,27 @@ def parse_settings(data: bytes, path: Path) -> Mapping[str, Any]:
         if part in stored:
             _check_mapping(stored[part], cls, part, path)
     return stored
+
+
+def _refuse_repeated(root: Any, path: Path) -> None:
+    """Refuse a mapping that has a name twice: one of the two values would be lost without a word."""
+    waiting, known = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in known or not isinstance(getattr(node, "value", None), list):
+            continue
+        known.add(id(node))
+        names = set()
+        for item in node.value:
+            if not isinstance(item, tuple):
+                waiting.append(item)
+                continue
+            name = item[0].value if isinstance(item[0].value, str) else None
+            if name is not None and name in names:
+                line = item[0].start_mark.line + 1
+                raise ArgumentError(f"{path} must have every setting once, but has `{name[:60]}` again in line {line}.")
+            names.add(name)
+            waiting.extend(item)
 
 
 def _count(value: Any, path: Path, depth: int, known: dict[tuple[int, int], int]) -> int:

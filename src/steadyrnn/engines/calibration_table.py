@@ -16,6 +16,7 @@ FORMAT = 1
 VARIABLE = "STEADYRNN_CALIBRATION"
 """The environment variable that names a table to read in place of the package's."""
 
+_MOST_BYTES = 1 << 26
 _SLOWEST = 1e12  # microseconds: eleven days
 _FOLDER = files("steadyrnn.engines") / "tables"
 
@@ -61,6 +62,8 @@ def read_table(path: str) -> Table:
         file = Path(path).expanduser()
         if file.exists() and not (file.is_file() or file.is_dir()):
             raise DataError(f"The table of engines {path!r} must be a regular file, but is a pipe, a socket or a device.")
+        if file.stat().st_size > _MOST_BYTES:
+            raise DataError(f"The table of engines {path!r} must have at most {_MOST_BYTES:,} bytes, but has more.")
         data = file.read_bytes()
     except (OSError, RuntimeError) as error:  # RuntimeError: a home that is not there
         reason = getattr(error, "strerror", None) or str(error)

@@ -15,7 +15,7 @@ from steadyrnn.errors import CheckpointError, RunError
 
 from .files import is_temporary, list_folder, make_folder, remove_quietly, write_atomically
 from .json_text import decode_exactly, encode_exactly, parse, render
-from .regular import read_if_there
+from .regular import MOST_BYTES, read_if_there
 from .tensors import Packed, pack, unpack
 
 __all__ = ["DOCUMENT", "Checkpoint", "load_checkpoint", "save_checkpoint"]
@@ -95,7 +95,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     for _ in range(_ATTEMPTS):
         content = _read_document(folder / DOCUMENT)
         path = folder / content["file"]["name"]
-        data = _read(path)
+        data = _read(path, content["file"]["bytes"])
         if data is not None:
             return _checked(path, data, content)
         if missing == path.name:
@@ -130,9 +130,9 @@ def _version() -> str | None:
         return None
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, most: int = MOST_BYTES) -> bytes | None:
     try:
-        return read_if_there(path)
+        return read_if_there(path, most)
     except RunError as error:
         raise CheckpointError(str(error)) from error
 

@@ -152,7 +152,7 @@ class Appender:
         check_writable(path.parent, path.name)
         with explained(path, "opened for writing"):
             if has_other_names(path):
-                write_atomically(path, read_if_there(path) or b"")
+                write_atomically(path, read_if_there(path, os.lstat(path).st_size) or b"")
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _flag("O_CLOEXEC") | _flag("O_BINARY")
             descriptor = os.open(path, flags | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK"), _NEW_FILE)
             self._descriptor: int | None = descriptor

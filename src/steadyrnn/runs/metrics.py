@@ -14,6 +14,8 @@ from .regular import read_if_there
 __all__ = ["MetricsFile", "check_mark", "read_metrics"]
 
 _ONCE_AT_THE_END = ("test", "end")
+MOST_BYTES = 1 << 31
+"""Of a metrics file: some ten million lines."""
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -34,7 +36,7 @@ def check_mark(path: Path, mark: Mapping[str, Any]) -> None:
         RunError: Lines are missing, altered, or another run's.
     """
     size = mark.get("bytes")
-    data = read_if_there(path) or b""
+    data = read_if_there(path, MOST_BYTES) or b""
     if not isinstance(size, int) or hashlib.sha256(data[:size]).hexdigest() != mark.get("sha256"):
         raise RunError(
             f"`{path}` does not begin with the lines that the last checkpoint was saved behind: they are lost, altered, or of "
@@ -105,7 +107,7 @@ class MetricsFile:
 
 def _read(path: Path) -> list[tuple[dict[str, Any], bytes]]:
     """Return every record with its line, but not a half-written last one."""
-    *lines, torn = (read_if_there(path) or b"").split(b"\n")
+    *lines, torn = (read_if_there(path, MOST_BYTES) or b"").split(b"\n")
     read = []
     for number, line in enumerate(lines, start=1):
         record = _record(line)

@@ -12,12 +12,18 @@ from pathlib import Path
 
 from steadyrnn.errors import RunError
 
-__all__ = ["check_regular", "check_writable", "explained", "has_other_names", "kind_of", "opened", "read_if_there", "refusal"]
+__all__ = [
+    *("MOST_BYTES", "check_regular", "check_writable", "explained", "has_other_names", "kind_of", "opened", "read_if_there"),
+    "refusal",
+]
 
 _KINDS = {
     stat.S_IFREG: "a regular file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a block device",
 }  # fmt: skip
+
+MOST_BYTES = 1 << 26
+"""Of a JSON file of a run, unless its reader says otherwise."""
 
 
 def kind_of(path: Path) -> str | None:
@@ -65,14 +71,14 @@ def check_writable(folder: Path, *names: str, last: str = "a regular file") -> P
     return path
 
 
-def read_if_there(path: Path, most: int | None = None) -> bytes | None:
+def read_if_there(path: Path, most: int = MOST_BYTES) -> bytes | None:
     """Return the bytes of a file, or None where there is no such file.
 
     A link is followed, but only to a regular file: a pipe or a device might never end.
 
     Args:
         path: The file.
-        most: Bytes it may have; None is any number.
+        most: Bytes it may have: a file can claim terabytes that no disk holds, and the system would look for the memory.
 
     Raises:
         RunError: There is one, but it cannot be read, is no regular file, or is larger than ``most``.
@@ -84,9 +90,12 @@ def read_if_there(path: Path, most: int | None = None) -> bytes | None:
             return None
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
-            if most is not None and size > most:
+            if size > most:
                 raise RunError(f"`{path}` must have at most {most:,} bytes, but has {size:,}: it is no file of this kind.")
-            return file.read()
+            try:
+                return file.read(size)
+            except (MemoryError, OverflowError):
+                raise RunError(f"`{path}` has {size:,} bytes, for which memory is not enough.") from None
 
 
 def opened(path: Path, flags: int) -> int:

@@ -14,6 +14,9 @@ __all__ = ["DATA_SETS", "VARIABLE", "DataFile", "DataSet", "check_data_set", "da
 VARIABLE = "STEADYRNN_DATA"
 """The environment variable that names the data folder."""
 
+_MOST_BYTES = 1 << 30  # of a file whose size is not known
+_OBTAIN = "It is cut off, altered or another release: obtain it again (`steadyrnn data list` says where)."
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -150,7 +153,7 @@ def read_file(folder: Path, path: str) -> bytes:
     try:
         if where.exists() and not (where.is_file() or where.is_dir()):
             raise DataError(f"{where} must be a regular file, but is a pipe, a socket or a device.")
-        data = where.read_bytes()
+        data = _read(where, CHECKSUMS[path][0] if path in CHECKSUMS else None)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise DataError(_missing(folder, path)) from None
     except OSError as error:
@@ -181,21 +184,32 @@ def _problem(folder: Path, file: DataFile) -> str | None:
     if file.size is None or file.sha256 is None:
         return None
     try:
-        return _difference(where, where.read_bytes(), file.size, file.sha256)
+        return _difference(where, _read(where, file.size), file.size, file.sha256)
+    except DataError as error:
+        return str(error)
     except OSError as error:
         return f"{where} cannot be read: {error.strerror}."
 
 
+def _read(where: Path, size: int | None) -> bytes:
+    """Return the bytes of a file; one that is far larger than it should be is refused before memory is taken for it."""
+    found, most = where.stat().st_size, _MOST_BYTES if size is None else 2 * size  # with line ends of two bytes it is larger
+    if found > most:
+        expected = f"at most {most:,}" if size is None else f"{size:,}"
+        raise DataError(f"{where} must have {expected} bytes, but has {found:,}. {_OBTAIN}")
+    with where.open("rb") as file:
+        return file.read(found)
+
+
 def _difference(where: Path, data: bytes, size: int, sha256: str) -> str | None:
     """Return in which way ``data`` is not the published file, or None."""
-    way_out = "It is cut off, altered or another release: obtain it again (`steadyrnn data list` says where)."
     if len(data) != size:
         if hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest() == sha256:
             return f"{where} must have line ends of one byte (LF), but they were converted to CR LF. Obtain it again."
-        return f"{where} must have {size:,} bytes, but has {len(data):,}. {way_out}"
+        return f"{where} must have {size:,} bytes, but has {len(data):,}. {_OBTAIN}"
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
-        return f"{where} must have SHA-256 {sha256}, but has {found}. {way_out}"
+        return f"{where} must have SHA-256 {sha256}, but has {found}. {_OBTAIN}"
     return None
 
 
