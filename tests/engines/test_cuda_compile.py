@@ -233,7 +233,7 @@ def test_where_nothing_can_be_written_it_is_compiled_every_time(
 def test_without_a_name_for_it_the_cache_lies_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "steadyrnn" / "kernels"
+    assert cache_folder() == tmp_path / ".cache" / "steadyrnn" / "compiled"
 
 
 def full(*_: object, **__: object) -> None:

@@ -41,6 +41,25 @@ def test_the_folder_is_made_for_the_user_alone_whatever_the_umask(tmp_path: Path
     assert stored(folder / "a.cubin") == CODE
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
+def test_the_folder_of_an_earlier_version_is_passed_over_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = tmp_path / "cache" / "steadyrnn" / "kernels"
+    old.mkdir(parents=True)
+    (old / "a.cubin").write_bytes(entry(CODE))
+    old.chmod(mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folder = cache_folder()
+    assert folder is not None
+    assert stored(folder / "a.cubin") is None
+    put_away(folder / "a.cubin", CODE)
+    assert stored(folder / "a.cubin") == CODE
+    assert stat.S_IMODE(old.stat().st_mode) == mode
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777, 0o770, 0o750, 0o702])
 def test_a_folder_open_to_others_is_neither_read_nor_written(folder: Path, mode: int) -> None:
     put_away(folder / "a.cubin", CODE)

@@ -18,6 +18,9 @@ OPTIONS = ("--help", "--version", "--debug")
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 """What torch says where there is no memory left."""
 
+_OVERFLOW = ("overflow", "cannot be represented as a symint")
+"""What torch says where a number does not fit its own: a length or width of 2^63, a factor of 1e308."""
+
 OK, FAILED, MISUSED, NO_DATA, INTERRUPTED, NOT_READ = 0, 1, 2, 3, 130, 141
 
 
@@ -148,6 +151,10 @@ def _failed(error: Exception) -> int:
         return _complain(str(error), FAILED)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)):
         return _complain("memory is not enough. Take a smaller width, batch or length, or `--train.accumulate`.", FAILED)
+    kinds = RuntimeError | TypeError | ValueError
+    named = isinstance(error, kinds) and any(word in str(error).lower() for word in _OVERFLOW)
+    if named or isinstance(error, OverflowError):
+        return _complain("one of the numbers given is larger than torch can compute with. Take a smaller one.", FAILED)
     raise error
 
 

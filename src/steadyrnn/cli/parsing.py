@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import suggestion
+from steadyrnn.train.settings import MOST_THREADS
 
 from .commands import COMMANDS
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "add_flag", "check_count", "check_names", "make_parser"]
 
 HIDDEN = SUPPRESS
+_LARGEST = 2**31 - 1
 
 
 def make_parser(name: str, description: str, examples: Sequence[str], usage: str | None = None) -> "ArgumentParser":
@@ -43,9 +45,10 @@ def check_names(parser: "ArgumentParser", what: str, names: Sequence[str], known
 
 
 def check_count(parser: "ArgumentParser", option: str, value: int | None) -> None:
-    """Complain about a number below 1, and leave; None is no number."""
-    if value is not None and value < 1:
-        parser.error(f"{option} must be at least 1, but is {value}")
+    """Complain about a number below 1 or beyond what torch can count to, and leave; None is no number."""
+    most = MOST_THREADS if option == "--threads" else _LARGEST
+    if value is not None and not 1 <= value <= most:
+        parser.error(f"{option} must be from 1 to {most:,}, but is {value}")
 
 
 def add_flag(parser: "ArgumentParser", name: str, help: str) -> None:

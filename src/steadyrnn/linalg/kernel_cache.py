@@ -19,11 +19,12 @@ def cache_folder() -> Path | None:
     """Return where compiled kernels are kept, or None if there is no such place.
 
     What is in there runs on the GPU with the user's rights, so that the folder must be the user's own, with mode 0700, and
-    no link. One that is not is left alone, with a warning: kernels are compiled anew.
+    no link. One that is not is left alone, with a warning: kernels are compiled anew. The folder ``kernels`` beside it, which
+    earlier versions made with whatever mode the umask gave, is not looked at.
     """
     try:
         base = os.environ.get("XDG_CACHE_HOME") or (Path.home() / ".cache")
-        folder = Path(base) / "steadyrnn" / "kernels"
+        folder = Path(base) / "steadyrnn" / "compiled"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(folder, 0o700)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,12 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
 def render(contests: Sequence[Contest], command: Sequence[str] | None, title: str | None, refusals: Sequence[str] = ()) -> str:
     """Return the page."""
     try:
-        from jinja2 import Environment, StrictUndefined
+        import jinja2
     except ImportError as error:
         raise RunError("A report needs jinja2, which is not installed: `pip install steadyrnn[report]`.") from error
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((ROOM / "template.html").read_text(encoding="utf-8"))
     trials = [trial for contest in contests for trial in contest.trials]
     models = sorted({trial.model for trial in trials})
-    return template.render(
+    text: str = _template(jinja2).render(
         style=Markup((ROOM / "style.css").read_text(encoding="utf-8")),
         title=title or " · ".join(contest.title for contest in contests),
         summary=f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
@@ -79,6 +78,14 @@ def render(contests: Sequence[Contest], command: Sequence[str] | None, title: st
         command=command_line(command) if command else None,
         refusals=refusals,
     )
+    return text
+
+
+@cache
+def _template(jinja2: Any) -> Any:
+    """Return the page's template, compiled."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string((ROOM / "template.html").read_text(encoding="utf-8"))
 
 
 def plural(count: int, thing: str) -> str:

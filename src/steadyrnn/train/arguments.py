@@ -17,7 +17,7 @@ from .machine import AUTOCAST
 from .optimizers import OPTIMIZERS
 from .progress import Progress
 from .schedules import SCHEDULES
-from .settings import TrainSettings
+from .settings import MOST_THREADS, TrainSettings
 
 __all__ = ["check_arguments", "check_settings"]
 
@@ -42,6 +42,8 @@ def check_settings(settings: TrainSettings) -> None:
     for name in ("steps", "evaluation_batch_size", "validate_every", "save_every", "threads"):
         if getattr(settings, name) is not None:
             check_positive_int(name, getattr(settings, name))
+    if settings.threads is not None and settings.threads > MOST_THREADS:
+        raise ArgumentError(f"`threads` must be at most {MOST_THREADS:,}, but is {settings.threads}.")
     if settings.accumulate > settings.batch_size:
         raise ArgumentError(f"`accumulate` must be at most `batch_size`, {settings.batch_size}, but is {settings.accumulate}.")
     if settings.autocast is not None:

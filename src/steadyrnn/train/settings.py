@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass, field
 
-__all__ = ["ClipSettings", "OptimizerSettings", "ProbeSettings", "ScheduleSettings", "StopSettings", "TrainSettings"]
+__all__ = [
+    *("MOST_THREADS", "ClipSettings", "OptimizerSettings", "ProbeSettings", "ScheduleSettings", "StopSettings"),
+    "TrainSettings",
+]
+
+MOST_THREADS = 1024
+"""More would end the process: the system does not start as many."""
 
 
 @dataclass(frozen=True)
