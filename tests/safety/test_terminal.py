@@ -121,12 +121,13 @@ def test_the_bar_shows_brackets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_page_has_no_markup_of_a_file(finished: Path, tmp_path: Path, file: str) -> None:
     run = tmp_path / "<img src=x onerror=alert(1)>"
     shutil.copytree(finished, run)
-    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}\ud800"
+    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}\ud800\x1b[2J\u202e\x9b"
     text = (run / file).read_text()
     for word in ("addition", "rnn", "adam", "cosine", "loss", "finished", "best", "may", "Linux"):
         text = text.replace(f'"{word}"', json.dumps(word + evil))
     (run / file).write_text(text)
     assert main(["report", os.fspath(run), "--out", os.fspath(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
+    assert all(letter not in page for letter in ("\x1b", "\u202e", "\x9b"))  # a page may go to /dev/stdout
     assert "<script" not in page
     assert "<img" not in page

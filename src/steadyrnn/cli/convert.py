@@ -116,9 +116,9 @@ def _write(folder: Path, form: str, trained: "Trained", converted: "Converted", 
     """Write weights, report and the file that loads them."""
     from safetensors.torch import save
 
-    from steadyrnn.runs.files import write_atomically
+    from steadyrnn.runs.files import make_folder, write_atomically
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in converted.tensors.items()}
     name = re.sub(r"[^\w.+-]", "_", trained.run.folder.name, flags=re.ASCII)  # it becomes a part of a program
     code = _LOAD.format(

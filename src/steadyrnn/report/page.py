@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from steadyrnn.errors import RunError
+from steadyrnn.errors import RunError, printable
 from steadyrnn.runs.output_file import write_output
 
 from .chart import Chart, draw
@@ -58,7 +58,7 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
     contests = group(read_all(folders, refusals))
     text = render(contests, command, title, refusals)
     out = Path(out)
-    write_output(out, text.encode("utf-8", "backslashreplace"))  # JSON can name half a character
+    write_output(out, printable(text).encode())  # it may go to a terminal, and JSON can name half a character
     return out
 
 
