@@ -73,7 +73,7 @@ def test_what_a_scan_rounds_is_within_its_bound(steps: int) -> None:
         abs(Fraction(c) - Fraction(f) * Fraction(b) - Fraction(u))
         for c, f, b, u in zip(*(t[:, 0].tolist() for t in (found, factor, before, term)), strict=True)
     ]
-    assert max(gap) <= scan_rounding(steps) * float(found.max())
+    assert max(gap) <= scan_rounding() * float(found.max())
 
 
 @pytest.mark.parametrize("lengths", [None, (7, 4, 1, 0)])

@@ -152,7 +152,7 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     for part in leftovers(exact, turned(output, run), box):
         for tier, residuals in zip(tiers, found, strict=True):
             measure = measures[id(tier)]
-            residuals[part.times] = measure(part.residual).add_(own, alpha=measure.upper)
+            residuals[part.times] = measure(part.residual).add_(own + part.cell_residual, alpha=measure.upper)
             if wrong is not None:
                 residuals[part.times] += above(tier.input_gain) * wrong[part.times]
         if part.moved is not None:
@@ -177,7 +177,7 @@ def _own(proof: Proof, exact: Recurrence, output: Tensor) -> Tensor:
         rest = cell.activation.value(torch.zeros(size, dtype=torch.float64), proof.weights.theta)
         reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
         own += 2 * UNITS * ROUND_OFF * (float(rest.norm()) + math.sqrt(size) + cell.activation.steepness[1] * reach)
-    own += above(scan_rounding(len(output)) * widest * math.sqrt(size), 64)
+    own += above(scan_rounding() * widest * math.sqrt(size), 64)
     moved: Tensor = above(proof.weight_gain * proof.weights.slack, 64) * hidden  # by the rounding of a weight in factors
     return own + moved
 
