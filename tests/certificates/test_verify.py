@@ -255,6 +255,16 @@ def test_a_norm_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("kind", ["tanh", *GATED])
+def test_a_weight_that_changed_behind_autograd_is_read_again(kind: str) -> None:
+    layer, x = layer_of(kind), unit_inputs(60, 2, 5, dtype=torch.float32)
+    sr.verify(layer, x, layer(x)[0])
+    for parameter in layer.parameters():
+        old = layer(x)[0].detach()
+        parameter.data.mul_(0.5)
+        assert bool((wrong(old, exact(layer, x)[0]) <= sr.verify(layer, x, old).errors + 1e-12).all())
+
+
 # what is refused
 
 

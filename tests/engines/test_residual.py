@@ -1,5 +1,7 @@
 """What steps leave over, all of time at once: against one step after another."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +12,7 @@ import steadyrnn.engines.residual as residual_module
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.residual import in_double, leftovers, linear_scan, turned
+from steadyrnn.engines.residual import in_double, leftovers, linear_scan, scan_rounding, turned
 from tests.support.recurrences import Case, as_dtype, make
 
 REFERENCE = ReferenceEngine()
@@ -28,12 +30,11 @@ def test_residuals_are_those_of_single_steps(name: str, block: int, factored: bo
     run = make(CELLS[name], Case(steps=17, batch=2, hidden=4, factored=factored))
     with torch.no_grad():
         output = REFERENCE.run(run)[0] + 0.1 * torch.randn(17, 2, 4, dtype=torch.float64)
-        found = torch.cat([part.residual for part in leftovers(in_double(run), output)])
+        found = torch.cat([part.residual.permute(1, 2, 0).clone() for part in leftovers(in_double(run), output)])
         state, before = run.state, run.state[0]
         for t in range(17):
             state = REFERENCE.run(run._replace(input=run.input[t : t + 1], state=(before, *state[1:])))[1]
-            expected = torch.cat([*(torch.zeros_like(s) for s in state[1:]), state[0] - output[t]], dim=-1)
-            torch.testing.assert_close(found[t], expected, rtol=1e-12, atol=1e-13)
+            torch.testing.assert_close(output[t] - found[t], state[0], rtol=1e-12, atol=1e-13)  # a difference has fewer digits
             before = output[t]
 
 
@@ -46,18 +47,33 @@ def test_states_are_moved_into_the_box_and_the_way_is_told(name: str) -> None:
     (part,) = leftovers(in_double(run), output, box)
     assert float(part.moved[3, 1]) == 3
     assert float(part.moved.sum()) == 3
-    assert float(part.residual[3, 1, -2].abs()) < 14
+    assert float(part.residual[2, 3, 1].abs()) < 14
 
 
+@pytest.mark.parametrize("width", [3, 600])  # in pieces, and one step after another
 @given(steps=st.integers(1, 200), seed=st.integers(0, 99))
-def test_a_scan_is_the_loop(steps: int, seed: int) -> None:
+def test_a_scan_is_the_loop(width: int, steps: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    factor, term = (torch.rand(steps, 2, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-    state = torch.ones(2, 3, dtype=torch.float64)
-    found = linear_scan(factor, term, state)
+    factor, term = (torch.rand(steps, 2, width, generator=generator, dtype=torch.float64) for _ in range(2))
+    state = torch.ones(2, width, dtype=torch.float64)
+    found = linear_scan(factor.clone(), term.clone(), state)
     for t in range(steps):
         state = factor[t] * state + term[t]
         torch.testing.assert_close(found[t], state, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10, 99, 1000])
+def test_what_a_scan_rounds_is_within_its_bound(steps: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    factor, term = (torch.rand(steps, 64, generator=generator, dtype=torch.float64) for _ in range(2))
+    start = torch.ones(64, dtype=torch.float64)
+    found = linear_scan(factor.clone(), term.clone(), start)  # all numbers are positive: sums are their own terms
+    before = torch.cat([start.unsqueeze(0), found[:-1]])
+    gap = [
+        abs(Fraction(c) - Fraction(f) * Fraction(b) - Fraction(u))
+        for c, f, b, u in zip(*(t[:, 0].tolist() for t in (found, factor, before, term)), strict=True)
+    ]
+    assert max(gap) <= scan_rounding() * float(found.max())
 
 
 @pytest.mark.parametrize("lengths", [None, (7, 4, 1, 0)])

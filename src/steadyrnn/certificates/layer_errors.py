@@ -16,7 +16,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
-from steadyrnn.engines.residual import in_double, leftovers, turned
+from steadyrnn.engines.residual import in_double, leftovers, scan_rounding, turned
 from steadyrnn.engines.rounding import UNITS, Sizes, local_rounding, sizes_of
 from steadyrnn.errors import CertificateError, NotFiniteError
 
@@ -26,7 +26,11 @@ from .reading import Weights
 from .tiers import Tier
 from .verification import LayerVerification
 
-__all__ = ["LayerErrors", "Proof", "covering_state", "layer_errors", "proof_of", "recurrence_of"]
+__all__ = ["LayerErrors", "Proof", "coarse", "covering_state", "layer_errors", "proof_of", "recurrence_of"]
+
+
+_LIFT = 2.0**40
+"""What residuals are multiplied by where float32 squares them, lest they underflow."""
 
 
 class Proof(NamedTuple):
@@ -89,17 +93,36 @@ def recurrence_of(
 ) -> Recurrence:
     """Return the run of a layer over data (T, B, D), in its dtype and on its device."""
     state = state or tuple(data.new_zeros(data.shape[1], weights.size) for _ in range(weights.cell.states))
-    weight_ih, weight_hh = weights.weight_ih.to(data), weights.weight_hh.to(data)
-    bias_ih, bias_hh, theta = (None if t is None else t.to(data) for t in (weights.bias_ih, weights.bias_hh, weights.theta))
+    weight_ih, weight_hh, bias_ih, bias_hh, theta = weights.cast(data.device, data.dtype)
+    if weight_ih is None or weight_hh is None:
+        raise CertificateError("A layer without weights has no run.")
     return Recurrence(weights.cell, data, state, weight_ih, weight_hh, bias_ih, bias_hh, theta, batch_sizes, reverse)
 
 
 def covering_state(weights: Weights, state: State) -> Weights:
-    """Return the weights with initial states that cover the given ones, each (B, H): a gated layer's box holds them."""
+    """Return the weights with initial states that cover the given ones, each (B, H): a gated layer's box holds them.
+
+    The box depends on the largest entries of h and of c alone. They are rounded up a little (:func:`coarse`), so that runs
+    from other states find the same proof.
+    """
     if isinstance(weights.cell, RNNStep):
         return weights
-    largest = (s.detach().double().abs().cpu() for s in state)
-    return replace(weights, initial=tuple(s.amax(0) if len(s) else s.new_zeros(s.shape[1]) for s in largest))
+    largest = [float(s.detach().abs().max()) if s.numel() else 0.0 for s in state]
+    return replace(weights, initial=tuple(weights.weight_hh.new_full((weights.size,), coarse(most)) for most in largest))
+
+
+def coarse(bound: float) -> float:
+    """Return a bound that is not below the given one, and at most 1.1 percent above: one of 64 for each power of 2.
+
+    Example:
+        >>> coarse(0.0), coarse(1.0), round(coarse(1.001), 4)
+        (0.0, 1.0, 1.0109)
+    """
+    if bound <= 0 or not math.isfinite(bound):
+        return bound
+    place = math.ceil(64 * math.log2(bound))
+    found = math.exp2(place / 64)
+    return found if found >= bound else math.exp2((place + 1) / 64)  # a logarithm is rounded, too
 
 
 @torch.no_grad()
@@ -124,11 +147,12 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     wrong = None if entering is None else turned(entering, run)
     own, tiers = _own(proof, exact, output), proof.tiers
     found = [output.new_zeros(output.shape[:2], dtype=torch.float64) for _ in tiers]
+    measures = {id(tier): _Measure(tier.contraction.norm, output.shape[2], output.device) for tier in tiers}
     moved = torch.zeros_like(found[0])
     for part in leftovers(exact, turned(output, run), box):
         for tier, residuals in zip(tiers, found, strict=True):
-            norm = tier.contraction.norm
-            residuals[part.times] = _norm_above(norm, part.residual) + above(norm.upper) * own
+            measure = measures[id(tier)]
+            residuals[part.times] = measure(part.residual).add_(own + part.cell_residual, alpha=measure.upper)
             if wrong is not None:
                 residuals[part.times] += above(tier.input_gain) * wrong[part.times]
         if part.moved is not None:
@@ -141,38 +165,76 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
 
 def _own(proof: Proof, exact: Recurrence, output: Tensor) -> Tensor:
     """Return a bound, in the 2-norm, on what evaluating a step in float64 adds, for each row, (B,)."""
-    size, cell = proof.weights.size, proof.weights.cell
-    largest = torch.linalg.vector_norm(exact.state[0], ord=math.inf, dim=-1)
-    if len(output):
-        largest = largest.maximum(output.amax(dim=(0, 2)).maximum(-output.amin(dim=(0, 2))).double())
-    hidden = largest * above(math.sqrt(size))
-    if proof.box is not None:
-        hidden = hidden.clamp(max=above(float(proof.box[0].norm()), 64 + size))
+    size, cell, box = proof.weights.size, proof.weights.cell, proof.box
+    if box is not None:  # which every state is moved into
+        hidden = exact.state[0].new_full(output.shape[1:2], above(float(box[0].norm()), 64 + size))
+    else:
+        hidden = _largest_entries(exact.state[0], output) * above(math.sqrt(size))
     sizes, inputs = proof.sizes, largest_norm(exact.input)
-    widest = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
+    widest = float(box[1].max()) if box is not None and len(box) == 2 else 0.0
     own: Tensor = local_rounding(exact._replace(input=hidden), sizes, hidden, torch.full_like(hidden, inputs), widest)
     if isinstance(cell, RNNStep):  # a value is not bounded by the states that are given, but by its argument
         rest = cell.activation.value(torch.zeros(size, dtype=torch.float64), proof.weights.theta)
         reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
         own += 2 * UNITS * ROUND_OFF * (float(rest.norm()) + math.sqrt(size) + cell.activation.steepness[1] * reach)
+    own += above(scan_rounding() * widest * math.sqrt(size), 64)
     moved: Tensor = above(proof.weight_gain * proof.weights.slack, 64) * hidden  # by the rounding of a weight in factors
     return own + moved
 
 
-def _norm_above(norm: Norm, states: Tensor) -> Tensor:
-    """Return the norm of each state, rounded up."""
-    roundings = 64 + 2 * norm.size
-    if not (isinstance(norm, Ellipsoid) and norm.matrix.dim() == 2):
-        return norm(states).mul_(1 + roundings * ROUND_OFF)
-    short = states.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest"
-    dtype = torch.float32 if short else torch.float64  # of a difference few digits are enough
-    product = states.to(dtype) @ norm.matrix.to(states.device, dtype).mT
-    # a product is exact up to its terms' size, not the sum's; and what underflows is lost
-    terms = roundings * torch.finfo(dtype).eps * float(norm.matrix.norm())
-    lost = norm.size**2 * torch.finfo(dtype).tiny * (1 + float(norm.matrix.norm()))
-    norms: Tensor = torch.linalg.vector_norm(product, dim=-1, dtype=torch.float64)
-    norms += terms * torch.linalg.vector_norm(states, dim=-1) + lost
-    return norms.mul_(1 + roundings * ROUND_OFF)
+def _largest_entries(start: Tensor, output: Tensor) -> Tensor:
+    """Return the largest absolute value in each row of a run, (B,)."""
+    largest: Tensor = torch.linalg.vector_norm(start, ord=math.inf, dim=-1)
+    if not output.numel():
+        return largest
+    both = output.amax(-1).maximum(-output.amin(-1))  # (T, B)
+    return largest.maximum(both.amax(0).double())
+
+
+class _Measure:
+    """A norm of states (H, L, B), rounded up; of an LSTM's, with c as zero."""
+
+    def __init__(self, norm: Norm, size: int, device: torch.device) -> None:
+        self.norm, self.upper, self.roundings = norm, above(norm.upper), 64 + 2 * norm.size
+        self.factor = 1 + self.roundings * ROUND_OFF
+        self.short: Tensor | None = None
+        if isinstance(norm, MaxNorm):
+            self.scale = 1 / norm.weights[-size:].to(device).view(-1, 1, 1)
+        elif isinstance(norm, Ellipsoid) and norm.matrix.dim() == 1:
+            self.scale = norm.matrix.to(device).view(-1, 1, 1)
+        elif isinstance(norm, Ellipsoid):
+            self.scale, self.largest = norm.matrix.to(device), float(norm.matrix.norm())
+            if device.type == "cpu" and torch.get_float32_matmul_precision() == "highest":
+                self.short = (norm.matrix * _LIFT).float()
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return the norm of each state, (L, B)."""
+        if isinstance(self.norm, MaxNorm):
+            return (states * self.scale).abs_().amax(dim=0).mul_(self.factor)
+        if not isinstance(self.norm, Ellipsoid):
+            return self._lengths(states, torch.float64)
+        if self.norm.matrix.dim() == 1:
+            return self._lengths(states * self.scale, torch.float64)
+        if self.short is not None:  # of a difference few digits are enough
+            norms = self._of_product(self.short, states.flatten(1).float(), _LIFT).view(states.shape[1:])
+            if math.isfinite(float(norms.sum())):
+                return norms
+        return self._of_product(self.scale, states.flatten(1), 1.0).view(states.shape[1:])
+
+    def _of_product(self, matrix: Tensor, states: Tensor, lift: float) -> Tensor:
+        """Return the 2-norm of each product with a matrix, which is ``lift`` times the norm's, rounded up."""
+        info = torch.finfo(states.dtype)
+        # a product is exact up to its terms' size, not the sum's; and what underflows is lost
+        terms = self.roundings * info.eps * self.largest
+        lost = self.norm.size**2 * info.tiny * (1 + self.largest)
+        norms = self._lengths(matrix @ states, states.dtype).div_(lift)
+        return norms.add_(self._lengths(states, states.dtype), alpha=terms).add_(lost)
+
+    def _lengths(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the 2-norm of each of (H, ...) in float64, rounded up: along the first axis much faster than torch's."""
+        info = torch.finfo(dtype)
+        norms = (vectors * vectors).sum(dim=0).double().sqrt_()
+        return norms.mul_(1 + self.roundings * info.eps).add_(math.sqrt(2 * self.norm.size * info.tiny))
 
 
 def _kept(numbers: Tensor, running: Tensor | None) -> Tensor:

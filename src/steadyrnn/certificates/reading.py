@@ -1,6 +1,6 @@
 """What a certificate is about: the weights of a recurrent module as they are used, ours or torch's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,16 +13,17 @@ from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, check_finite
 from steadyrnn.constraints.sharded import whole
-from steadyrnn.engines.weights import as_gates, stacked
+from steadyrnn.engines.weights import as_gates, flattened, stacked
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
 from steadyrnn.layers.transition import Transition
 
-__all__ = ["RECURRENT", "Weights", "is_recurrent", "read_weights"]
+__all__ = ["RECURRENT", "Weights", "is_recurrent", "read_weights", "used_tensors"]
 
 RECURRENT = (RecurrentLayer, RecurrentStep, nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 """Modules a certificate can be about."""
+_NAMES = ("weight_ih", "bias_ih", "bias_hh", "activation", "initial_state", "initial_cell")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class Weights:
     initial: tuple[Tensor, ...]  # learned initial states, each (H,)
     slack: float = 0.0
     dtype: torch.dtype = torch.float64
+    casts: dict[tuple[torch.device, torch.dtype], tuple[Tensor | None, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    checksum: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # once it has been computed
+
+    def cast(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor | None, ...]:
+        """Return both weights, both biases and theta where and as they are wanted; each place and dtype is cast to once."""
+        if (device, dtype) not in self.casts:
+            given = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh, self.theta)
+            self.casts[device, dtype] = tuple(None if t is None else t.to(device, dtype) for t in given)
+        return self.casts[device, dtype]
 
     @property
     def size(self) -> int:
@@ -83,11 +95,35 @@ def read_weights(module: nn.Module) -> list[list[Weights]]:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         check_finite(name, tensor)  # under its own name, before a constraint makes a weight of it
     cell = cell_of(module)
+    return [[read_one(module, cell, end) for end in ends] for ends in name_ends(module)]
+
+
+def name_ends(module: nn.Module) -> list[list[str]]:
+    """Return how the names of the weights end, a list a layer with one entry a direction."""
     layers = getattr(module, "num_layers", None)
     if layers is None:
-        return [[read_one(module, cell, "")]]
+        return [[""]]
     ways = ("", "_reverse") if getattr(module, "bidirectional", False) else ("",)
-    return [[read_one(module, cell, f"_l{layer}{way}") for way in ways] for layer in range(layers)]
+    return [[f"_l{layer}{way}" for way in ways] for layer in range(layers)]
+
+
+@torch.no_grad()
+def used_tensors(module: nn.Module) -> list[Tensor]:
+    """Return every tensor that :func:`read_weights` would read, as a forward uses it: weights behind their constraints.
+
+    Two modules of one kind for which these are equal have equal weights.
+
+    Example:
+        >>> [tuple(t.shape) for t in used_tensors(sr.RNN(2, 3, bias=False))]
+        [(3, 3), (3, 2)]
+    """
+    found: list[Any] = []
+    for end in (end for ends in name_ends(module) for end in ends):
+        transition = module._modules.get(f"transition{end}")
+        own = isinstance(transition, Transition)
+        found += flattened(transition.gates()) if isinstance(transition, Transition) else []
+        found += [getattr(module, f"{name}{end}", None) for name in (() if own else ("weight_hh",)) + _NAMES]
+    return [whole(tensor).detach() for tensor in found if isinstance(tensor, Tensor)]
 
 
 def cell_of(module: Any) -> Cell:

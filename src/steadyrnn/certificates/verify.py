@@ -3,7 +3,9 @@
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +14,27 @@ from torch.nn.utils.rnn import PackedSequence
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import carries_transform, check_finite, without_autocast
+from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
 from steadyrnn.engines.awaited import largest_norm
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, DeviceError, EngineError, NotFiniteError, ShapeError
+from steadyrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CertificateError,
+    DeviceError,
+    EngineError,
+    NotFiniteError,
+    ShapeError,
+)
 from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.packed import Opened, open_sequence
+from steadyrnn.layers.transition import Transition
 
 from .certify import check_bound, check_effort, covering, digest_of, only_layer
 from .layer import certify_layer
-from .layer_errors import LayerErrors, Proof, covering_state, layer_errors, proof_of, recurrence_of
-from .reading import Weights, is_recurrent, read_weights
+from .layer_errors import LayerErrors, Proof, coarse, covering_state, layer_errors, proof_of, recurrence_of
+from .reading import Weights, cell_of, is_recurrent, read_weights, used_tensors
 from .verification import LayerVerification, Verification
 
 __all__ = ["verify"]
@@ -84,7 +95,7 @@ def verify(
     """
     check_effort(effort)
     layer = checked_layer(module, input, output)
-    weights = read_weights(layer)
+    weights = known_weights(layer)
     cell, ways, batch_first = weights[0][0].cell, len(weights[0]), bool(getattr(layer, "batch_first", False))
     opened, batched = open_sequence(input, lengths, batch_first)
     dtype = check_input(layer, opened.data, layer.weight_ih_l0)
@@ -208,13 +219,15 @@ class Run(NamedTuple):
         data, entering, records = self.data, None, []
         for place, ways in enumerate(self.weights):
             last = place == len(self.weights) - 1
-            entries = bound if bound is not None else reach_of(data, entering)
+            asked = bound is None and not isinstance(ways[0].cell, RNNStep)  # an Elman layer's proof is for any input
+            entries = reach_of(data, entering) if asked else bound or 0.0
             parts, computed = [], []
             for way, weights in enumerate(ways):
                 state = self.start[place * len(ways) + way]
                 run = recurrence_of(weights, data, state, self.batch_sizes, bool(way))
                 done = output[..., way * weights.size :][..., : weights.size] if last else ran(run)
-                parts.append(layer_errors(known_proof(weights, state, entries, self.effort), run, done, entering))
+                proof = known_proof(weights, state, entries, self.effort, exactly=bound is not None)
+                parts.append(layer_errors(proof, run, done, entering))
                 computed.append(done)
             data = computed[0] if len(ways) == 1 else torch.cat(computed, dim=-1)
             entering, bound = joined(parts), None
@@ -233,7 +246,7 @@ def reach_of(data: Tensor, entering: Tensor | None) -> float:
     """Return a bound on the entries of the true input of a layer, from the computed one and its error."""
     if not data.numel():
         return 0.0
-    largest = float(torch.linalg.vector_norm(data, ord=math.inf))
+    largest = float(torch.stack(torch.aminmax(data)).abs().max())  # NaN where there is one
     if not math.isfinite(largest):
         raise NotFiniteError("`input` holds NaN or infinity.")
     return largest if entering is None else above(largest + float(entering.max()))
@@ -258,21 +271,71 @@ def behind_the_end(errors: Tensor, output: Tensor, batch_sizes: Tensor | None) -
     return found
 
 
+_READ: "WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], list[Tensor], list[list[Weights]]]]" = WeakKeyDictionary()
+"""What was read of a module last, and the tensors that it was read from."""
+
+
+@torch.no_grad()
+def known_weights(layer: nn.Module) -> list[list[Weights]]:
+    """Return a layer's weights in float64, converted anew only if one differs from what was read last.
+
+    Every number is compared, on the device: an optimizer's step, a loaded file or a change through ``data`` all show.
+    """
+    if any(isinstance(part, Transition) for part in layer.children()):
+        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
+            check_finite(name, tensor)  # under its own name, before a constraint makes a weight of it
+    given, cell = used_tensors(layer), cell_of(layer)
+    autocast = [(autocasts(t.device), torch.get_autocast_dtype(t.device.type)) for t in given[:1] if not t.is_meta]
+    form = (type(layer), cell.key, *autocast, *((t.dtype, t.device, t.shape) for t in given))
+    if layer in _READ:
+        known, before, weights = _READ[layer]
+        if known == form and all(torch.equal(a, b) for a, b in zip(given, before, strict=True)):
+            return [[way if way.cell is cell else same_numbers(way, cell) for way in ways] for ways in weights]
+    weights = read_weights(layer)
+    _READ[layer] = (form, [t.clone() for t in given], weights)
+    return weights
+
+
+def same_numbers(weights: Weights, cell: Cell) -> Weights:
+    """Return weights with another cell, and with what is known of their numbers."""
+    found = replace(weights, cell=cell)
+    found.casts.update(weights.casts)
+    found.checksum.extend(weights.checksum)  # into which the cell's key goes, and that is the same
+    return found
+
+
 _KNOWN: OrderedDict[tuple[Any, ...], Proof] = OrderedDict()
 """Proofs by a checksum of the weights: looking for a norm takes longer than a run does."""
 _MOST = 16
 
 
-def known_proof(weights: Weights, state: State, entry_bound: float, effort: str) -> Proof:
-    """Return what the error of a layer's run is proven from, looked for once."""
-    weights = covering_state(weights, state)
-    gated = not isinstance(weights.cell, RNNStep)
-    key = (digest_of([[weights]]), weights.name, weights.slack, entry_bound if gated else None, effort)
+def known_proof(weights: Weights, state: State, entry_bound: float, effort: str, exactly: bool = False) -> Proof:
+    """Return what the error of a layer's run is proven from, looked for once.
+
+    A gated layer's proof is for entries of the input up to a bound, which is rounded up a little, so that the next input finds
+    it, too. Where ``exactly`` is asked for, or nothing contracts up to the rounded bound, it is for the bound itself.
+    """
+    if not weights.checksum:
+        weights.checksum.append(digest_of([[weights]]))
+    checksum, weights = weights.checksum[0], covering_state(weights, state)
+    if isinstance(weights.cell, RNNStep):
+        return proof_for(weights, checksum, None, effort)
+    if exactly:
+        return proof_for(weights, checksum, entry_bound, effort)
+    try:
+        return proof_for(weights, checksum, coarse(entry_bound), effort)
+    except CertificateError:
+        return proof_for(weights, checksum, entry_bound, effort)
+
+
+def proof_for(weights: Weights, checksum: str, entry_bound: float | None, effort: str) -> Proof:
+    """Return a proof for inputs up to a bound, and remember it."""
+    starts = () if entry_bound is None else tuple(float(s[0]) for s in weights.initial if len(s))
+    key = (checksum, weights.name, weights.slack, starts, entry_bound, effort)
     if key in _KNOWN:
         _KNOWN.move_to_end(key)
         return _KNOWN[key]
-    given = entry_bound if gated else None
-    proof = proof_of(certify_layer(weights, given, given, effort), entry_bound)
+    proof = proof_of(certify_layer(weights, entry_bound, entry_bound, effort), entry_bound or 0.0)
     _KNOWN[key] = proof
     while len(_KNOWN) > _MOST:
         _KNOWN.popitem(last=False)

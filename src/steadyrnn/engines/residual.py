@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Tanh
+from steadyrnn.bounds.norms import ROUND_OFF, above
+from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 
@@ -16,18 +18,21 @@ from .parallel import lengths_of
 from .reference import recurrent_product
 from .weights import stacked
 
-__all__ = ["Leftover", "in_double", "leftovers", "linear_scan", "turned"]
+__all__ = ["Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
 
-_BLOCK, _CUDA_BLOCK = 2**18, 2**26
-"""Gates evaluated at once: on a CPU as many as stay in its cache."""
+_BLOCK, _CUDA_BLOCK = 3 * 2**17, 2**27
+"""Numbers at work at once, states, inputs and gates: on a CPU as many as stay in its cache."""
+_WIDE = 1024
+"""Entries from which on a step of a scan costs a CPU more than the call that starts it."""
 
 
 class Leftover(NamedTuple):
     """Some steps of a run, one after another, and what each leaves over."""
 
     times: slice
-    residual: Tensor  # the step's value less the state behind it, as norms take it: h, or (c, h); (L, B, N)
+    residual: Tensor  # the output h less the step's value of it, (H, L, B); overwritten when the next part is asked for
     moved: Tensor | None  # how far h was moved into the box, in the 2-norm, (L, B)
+    cell_residual: Tensor | float = 0.0  # what moving c into the box leaves over of it at most, in the 2-norm
 
 
 def in_double(recurrence: Recurrence) -> Recurrence:
@@ -74,15 +79,15 @@ def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
 
 @torch.no_grad()
 def leftovers(recurrence: Recurrence, output: Tensor, box: State | None = None) -> Iterator[Leftover]:
-    r"""Evaluate every step from the computed state before it, and yield what it has over the computed state behind it.
+    r"""Evaluate every step from the computed state before it, and yield what the computed state behind it has over.
 
-    .. math:: \Phi(\hat s_{t-1}, x_t) - \hat s_t
+    .. math:: \hat h_t - \Phi_h(\hat s_{t-1}, x_t)
 
-    No step waits for another, so a block of time is one matrix product. The cell state of an LSTM is not among its outputs.
-    It is computed from them, :math:`\hat c_t = f_t \circ \hat c_{t-1} + i_t \circ g_t`, elementwise and by
-    :func:`linear_scan`, the gates being those of :math:`\hat h_{t-1}` and :math:`x_t`; then :math:`(\hat h_t, \hat c_t)` is a
-    computed state like any other, and what the scan rounds is left over with the rest. Rows that have ended are not
-    told from others.
+    No step waits for another, so a block of time is one matrix product, of :math:`[W\ U]` with :math:`(h_{t-1}, x_t)`. The
+    cell state of an LSTM is not among its outputs. It is computed from them,
+    :math:`\hat c_t = f_t \circ \hat c_{t-1} + i_t \circ g_t`, elementwise and by :func:`linear_scan`, the gates being those
+    of :math:`\hat h_{t-1}` and :math:`x_t`; then :math:`(\hat h_t, \hat c_t)` is a computed state like any other, with
+    nothing left over in c but what the scan rounds (:func:`scan_rounding`). Rows that have ended are not told from others.
 
     Args:
         recurrence: In float64 (:func:`in_double`), forwards in time; its input may have fewer digits.
@@ -92,86 +97,112 @@ def leftovers(recurrence: Recurrence, output: Tensor, box: State | None = None) 
     x, state = recurrence.input, recurrence.state
     steps, rows, size = output.shape
     most = _CUDA_BLOCK if x.device.type == "cuda" else _BLOCK
-    length = max(1, most // max(1, rows * size * len(recurrence.cell.gates)))
-    states = x.new_empty(min(length, steps) + 1, rows, size, dtype=torch.float64)
-    states[0] = _inside(state[0], box, 0)
-    step, cell = _Step(recurrence), state[-1]
-    for first in range(0, steps, length):
+    width = size * (1 + len(recurrence.cell.gates)) + x.shape[2]
+    length = min(steps, max(1, most // max(1, rows * width)))
+    work = x.new_empty(length + 1, rows, size + x.shape[2], dtype=torch.float64)  # (h before, x) of each step
+    work[0, :, :size] = state[0] if box is None else state[0].clamp(-box[0], box[0])
+    step, cell = _Step(recurrence, length * rows), state[-1].mT
+    zero: Tensor | float = 0.0
+    move = box is not None and not _lies_in(output, box[0])
+    for first in range(0, steps, max(length, 1)):
         times = slice(first, min(first + length, steps))
-        before, now = states[: times.stop - first], states[1 : times.stop - first + 1]
+        count = times.stop - first
+        before, now = work[:count], work[1 : count + 1, :, :size]
         now.copy_(output[times])
-        moved = None
-        if box is not None:
+        before[:, :, size:].copy_(x[times])
+        moved, left = None, zero
+        if move and box is not None:
             now.clamp_(-box[0], box[0])
             moved = torch.linalg.vector_norm(output[times] - now, dim=-1)
+        behind = output[times] if moved is None else now  # the same numbers; those packed more densely are read faster
         if len(state) == 1:
-            residual = step.value(x[times], before).sub_(now)
+            residual = step.residual(before, behind)
         else:
-            residual, cell = step.lstm(x[times], before, now, cell, box)
-        yield Leftover(times, residual, moved)
-        states[0] = now[-1]
+            residual, cell, left = step.lstm_residual(before, behind, cell, box)
+        yield Leftover(times, residual, moved, left)
+        work[0, :, :size] = now[-1]
 
 
-def _inside(values: Tensor, box: State | None, place: int) -> Tensor:
-    """Return values moved into a box."""
-    return values if box is None else values.clamp(-box[place], box[place])
+def _lies_in(output: Tensor, bound: Tensor) -> bool:
+    """Say whether no output is outside a box; a GPU is not waited for, and may say no."""
+    if output.device.type == "cuda" or not output.numel():
+        return False
+    return bool((output.amax((0, 1)).maximum(-output.amin((0, 1))) <= bound).all())
 
 
 class _Step:
-    """One step of a recurrence in float64, for many rows at once."""
+    """One step of a recurrence in float64, for many rows at once: gates are (G * H, rows), which multiplies fastest."""
 
-    def __init__(self, recurrence: Recurrence) -> None:
-        self.recurrence = recurrence
-        self.recur = recurrent_product(recurrence._replace(input=recurrence.input[:0].double()))
-        self.weight_ih, self.weight_hh = recurrence.weight_ih.mT, stacked(recurrence.weight_hh, torch.float64).mT
-        self.bias = recurrence.bias_ih
-        if recurrence.bias_hh is not None:
-            self.bias = recurrence.bias_hh if self.bias is None else self.bias + recurrence.bias_hh
+    def __init__(self, recurrence: Recurrence, rows: int) -> None:
+        run, self.cell = recurrence, recurrence.cell
+        self.theta, self.size = run.theta, run.state[0].shape[-1]
+        self.squashed = len(run.state) == 2 or (isinstance(self.cell, RNNStep) and isinstance(self.cell.activation, Tanh))
+        if len(run.state) == 1 and not isinstance(self.cell, RNNStep):  # a gated cell that does not add up all its parts
+            self.weight_ih, self.bias_ih = run.weight_ih, run.bias_ih
+            self.recur = recurrent_product(run._replace(input=run.input[:0].double()))
+            return
+        self.weight = torch.cat([stacked(run.weight_hh, torch.float64), run.weight_ih], dim=1)  # (G * H, H + D)
+        biases = [bias for bias in (run.bias_ih, run.bias_hh) if bias is not None]
+        self.bias = torch.stack(biases).sum(0).unsqueeze(1) if biases else None
+        if self.squashed:  # tanh a = 2 sigma(2a) - 1, so that one sigmoid does for all: on a CPU a quarter of tanh's time
+            gate = slice(2 * self.size, 3 * self.size) if len(run.state) == 2 else slice(None)
+            self.weight[gate] *= 2
+            if self.bias is not None:
+                self.bias[gate] *= 2
+        self.gates = self.weight.new_empty(len(self.weight) * rows)  # fresh memory costs more than what is done with it
+        self.cells = self.weight.new_empty(self.size * rows if len(run.state) == 2 else 0)
 
-    def gates(self, x: Tensor, before: Tensor) -> Tensor:
-        """Return every pre-activation, (L, B, G * H), of a cell that adds up all its parts."""
-        rows = x.double().flatten(0, 1)
-        sums = rows @ self.weight_ih if self.bias is None else torch.addmm(self.bias, rows, self.weight_ih)
-        gates: Tensor = sums.addmm_(before.flatten(0, 1), self.weight_hh).unflatten(0, before.shape[:2])
-        return gates
+    def sums(self, before: Tensor) -> Tensor:
+        """Return every pre-activation, (G * H, L, B), in memory that the next call overwrites."""
+        rows = before.flatten(0, 1)
+        gates = self.gates[: len(self.weight) * len(rows)].view(len(self.weight), len(rows))
+        if self.bias is None:
+            torch.mm(self.weight, rows.mT, out=gates)
+        else:
+            torch.addmm(self.bias, self.weight, rows.mT, out=gates)
+        return gates.view(len(self.weight), *before.shape[:2])
 
-    def value(self, x: Tensor, before: Tensor) -> Tensor:
-        """Return the state behind each step of a cell with one, (L, B, H)."""
-        run, cell = self.recurrence, self.recurrence.cell
-        if isinstance(cell, RNNStep):
-            sums = self.gates(x, before)
-            return _tanh_(sums) if isinstance(cell.activation, Tanh) else cell.activation.value(sums, run.theta)
-        gates_x = torch.nn.functional.linear(x.double(), run.weight_ih, run.bias_ih)
-        return cell.step(gates_x, (before,), self.recur, run.theta)[0]
+    def residual(self, before: Tensor, behind: Tensor) -> Tensor:
+        """Return what outputs have over their steps, (H, L, B), for a cell with one state."""
+        if not isinstance(self.cell, RNNStep):
+            rows = before[..., self.size :].flatten(0, 1)
+            gates_x = torch.nn.functional.linear(rows, self.weight_ih, self.bias_ih).unflatten(0, before.shape[:2])
+            value = self.cell.step(gates_x, (before[..., : self.size],), self.recur, self.theta)[0]
+            return torch.sub(behind, value, out=value).permute(2, 0, 1)
+        sums, behind = self.sums(before), behind.permute(2, 0, 1)
+        if self.squashed:
+            return torch.sub(behind, sums.sigmoid_(), alpha=2, out=sums).add_(1)
+        return behind - self.cell.activation.value(sums.permute(1, 2, 0), self.theta).permute(2, 0, 1)
 
-    def lstm(self, x: Tensor, before: Tensor, now: Tensor, cell: Tensor, box: State | None) -> tuple[Tensor, Tensor]:
-        """Return what steps leave over of (c, h), (L, B, 2H), and the last cell state."""
-        gates = self.gates(x, before)  # tanh g = 2 sigma(2g) - 1, so that one sigmoid does for all
-        gates.unflatten(-1, (4, -1))[:, :, 2].mul_(2)
-        enter, forget, candidate, out = gates.sigmoid_().chunk(4, dim=-1)
-        enters = torch.sub(candidate, 0.5).mul_(enter).mul_(2)
-        cells = linear_scan(forget, enters, cell)
-        if box is not None:
-            cells.clamp_(-box[1], box[1])
-        both = x.new_empty(*now.shape[:2], 2 * now.shape[2], dtype=torch.float64)
-        value, hidden = both.chunk(2, dim=-1)
-        value[:1] = torch.addcmul(enters[:1], forget[:1], cell)
-        torch.addcmul(enters[1:], forget[1:], cells[:-1], out=value[1:])
-        torch.mul(_tanh_(value.clone(memory_format=torch.contiguous_format)), out, out=hidden).sub_(now)
-        value.sub_(cells)
-        return both, cells[-1]
+    def lstm_residual(
+        self, before: Tensor, behind: Tensor, cell: Tensor, box: State | None
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        """Return what outputs have over their steps, (H, L, B), the last cell state, (H, B), and what its box leaves over."""
+        enter, forget, candidate, out = self.sums(before).sigmoid_().unflatten(0, (4, self.size))
+        halves = candidate.sub_(0.5).mul_(enter)  # c / 2, as tanh g / 2 is what has been computed
+        linear_scan(forget.transpose(0, 1), halves.transpose(0, 1), cell / 2)
+        left = 0.0 if box is None else _move_cells(halves, box[1] / 2)
+        last = halves[:, -1] * 2
+        value = torch.mul(halves, 4, out=enter).sigmoid_().sub_(0.5).mul_(out)  # o tanh(c) / 2
+        return torch.sub(behind.permute(2, 0, 1), value, alpha=2, out=value), last, left
 
 
-def _tanh_(x: Tensor) -> Tensor:
-    """Overwrite x by tanh x = 2 sigma(2x) - 1: on a CPU a quarter of the time, and off by a few units of rounding of 1."""
-    return x.mul_(2).sigmoid_().mul_(2).sub_(1)
+def _move_cells(halves: Tensor, edge: Tensor) -> Tensor | float:
+    """Move c / 2, (H, L, B), into its box; return a bound on what that leaves over of c, both ends of a step together."""
+    if not halves.numel() or _lies_in(halves.permute(1, 2, 0), edge):
+        return 0.0
+    given, edge = halves.clone(), edge.view(-1, 1, 1)
+    halves.clamp_(-edge, edge)
+    most: Tensor = given.sub_(halves).abs_().max()
+    return most * above(4 * math.sqrt(len(halves)))
 
 
 def linear_scan(factor: Tensor, term: Tensor, start: Tensor) -> Tensor:
-    r"""Return :math:`c_t = f_t \circ c_{t-1} + u_t` for all t, in about :math:`2 \sqrt T` steps one after another.
+    r"""Overwrite u by :math:`c_t = f_t \circ c_{t-1} + u_t` for all t, and return it; f is overwritten, too.
 
-    Time is cut into pieces of :math:`\sqrt T` steps, all of them run at once from zero; then each gets what enters it. For
-    factors in [0, 1] no product grows.
+    A CPU takes one step after another where one is wide. Otherwise time is cut into pieces of :math:`\sqrt T` steps, all of
+    them run at once from zero; then each gets what enters it, in about :math:`2 \sqrt T` steps. For factors in [0, 1] no
+    product grows. See :func:`scan_rounding` for what is rounded.
 
     Args:
         factor: f, shape (T, ...).
@@ -183,17 +214,37 @@ def linear_scan(factor: Tensor, term: Tensor, start: Tensor) -> Tensor:
         tensor([1.0000, 1.5000, 1.7500])
     """
     steps = len(factor)
-    length = math.isqrt(max(steps - 1, 0)) + 1
-    number = -(-steps // length)
-    shape = (number * length, *factor.shape[1:])
-    pieces, reach = factor.new_zeros(shape), factor.new_zeros(shape)
-    pieces[:steps], reach[:steps] = term, factor
-    pieces, reach = pieces.unflatten(0, (number, length)), reach.unflatten(0, (number, length))
-    for t in range(1, length):
-        pieces[:, t].addcmul_(reach[:, t], pieces[:, t - 1])
-        reach[:, t].mul_(reach[:, t - 1])
-    enters = [start]
-    for piece in range(number - 1):
-        enters.append(torch.addcmul(pieces[piece, -1], reach[piece, -1], enters[-1]))
-    whole: Tensor = pieces.addcmul_(reach, torch.stack(enters).unsqueeze(1)).flatten(0, 1)[:steps]
-    return whole
+    wide = start.numel() >= _WIDE and start.device.type == "cpu"
+    length = steps if wide else math.isqrt(steps)
+    number = 0 if wide else steps // max(length, 1)
+    cut, last = number * length, start
+    if number > 1:
+        pieces, reach = term[:cut].unflatten(0, (number, length)), factor[:cut].unflatten(0, (number, length))
+        values, reaches = pieces.unbind(1), reach.unbind(1)
+        for t in range(1, length):
+            values[t].addcmul_(reaches[t], values[t - 1])
+            reaches[t].mul_(reaches[t - 1])
+        enters = [start]
+        for end, factors in zip(values[-1].unbind(0), reaches[-1].unbind(0), strict=True):
+            enters.append(torch.addcmul(end, factors, enters[-1]))
+        last = enters.pop()
+        pieces.addcmul_(reach, torch.stack(enters).unsqueeze(1))
+    else:
+        cut = 0
+    for f, u in zip(factor[cut:].unbind(0), term[cut:].unbind(0), strict=True):
+        last = u.addcmul_(f, last)
+    return term
+
+
+def scan_rounding() -> float:
+    r"""Return how far :math:`c_t - f_t \circ c_{t-1} - u_t` is from zero after :func:`linear_scan`, relative to its terms.
+
+    Inside a piece two neighbours share what entered it, so whatever that was rounded by, fewer than 16 roundings tell one from
+    what follows of the other. What enters the next piece is the last value of this one, computed in another way, and so
+    within 4 more. The sum of the terms' absolute values is at most the bound on c that they obey.
+
+    Example:
+        >>> scan_rounding() < 1e-14
+        True
+    """
+    return summation_error(64, ROUND_OFF)
