@@ -318,9 +318,8 @@ class Parallel(nn.Module):
         found: list[LayerCertificate] = []
         bound = entries = self._covered()
         for place, (weights,) in enumerate(read_weights(self.layer)):
-            one = certify_layer(
-                weights if initial is None else replace(weights, initial=initial[place]), bound, entries, "auto"
-            )
+            weights = weights if initial is None else replace(weights, initial=initial[place])
+            one = certify_layer(weights, bound, entries, "auto")
             scale = dropout_scale(self.layer) * _ROOM
             bound, entries = above(scale * one.state_bound), above(scale * one.entry_bound)
             found.append(one)
@@ -334,9 +333,8 @@ class Parallel(nn.Module):
                 end = layer.suffix(place, 0)
                 weight = getattr(layer, f"weight_ih{end}")
                 state = tuple(weight.new_zeros(1, layer.hidden_size) for _ in range(layer.cell.states))
-                found.append(
-                    sizes_of(layer._recurrence(weight.new_zeros(0, 1, weight.shape[1]), state, end, None, False, False))
-                )
+                nothing = weight.new_zeros(0, 1, weight.shape[1])
+                found.append(sizes_of(layer._recurrence(nothing, state, end, None, False, False)))
         return tuple(found)
 
     def _covering(self, certificates: tuple[LayerCertificate, ...], start: State) -> tuple[LayerCertificate, ...]:
@@ -361,14 +359,9 @@ class Parallel(nn.Module):
         return tuple(wider)
 
     def _run_stack(
-        self,
-        opened: Opened,
-        start: State,
-        certificates: tuple[LayerCertificate, ...],
-        proven: Proven,
-        cold: bool,
+        self, opened: Opened, start: State, certificates: tuple[LayerCertificate, ...], proven: Proven, cold: bool,
         doubt: Doubt | None,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, State]:  # fmt: skip
         """Run every layer in windows; return the last one's outputs (T, B, H) and all final states."""
         layer, data, finals = self.layer, opened.data, []
         records: list[LayerRun] = []
