@@ -18,6 +18,7 @@ from steadyrnn.runs.files import Appender, write_atomically
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.lock import Lock
 from steadyrnn.runs.output_file import write_output
+from steadyrnn.runs.regular import check_writable
 from tests.safety.run_folders import PLACED, make_run, snapshot
 
 SECRET = b"not yours\n" * 50
@@ -72,6 +73,26 @@ def test_a_file_inside_a_folder_is_written_to_no_other_place(tmp_path: Path, oth
     with pytest.raises(RunError, match=path.name):
         WRITERS[writer](path)
     kept(path, other, before)
+
+
+@pytest.mark.parametrize("writer", ["Appender", "Lock"])
+def test_a_link_that_comes_after_the_look_is_not_followed(
+    tmp_path: Path, other: Path, writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may put a link between the look at a path and its opening."""
+    path = tmp_path / "run" / "file"
+    path.parent.mkdir()
+
+    def look(folder: Path, *names: str) -> Path:
+        found = check_writable(folder, *names)
+        path.symlink_to(other)
+        return found
+
+    monkeypatch.setattr("steadyrnn.runs.files.check_writable", look)
+    monkeypatch.setattr("steadyrnn.runs.lock.check_writable", look)
+    with pytest.raises(RunError, match=path.name):
+        WRITERS[writer](path)
+    kept(path, other, stat.S_IFLNK)
 
 
 FILES = ("lock", "metrics.jsonl", "environment.json", "facts.json", "certificate.json", "checkpoints/last/checkpoint.json",
