@@ -249,3 +249,12 @@ def test_boundary_errors_are_not_below_the_exact_recursion(rate: float, chunk: i
     for m, e in zip(mismatch.tolist(), boundary_errors(rate, chunk, mismatch).tolist(), strict=True):
         exact = Fraction(m) + factor * exact
         assert Fraction(e) >= exact
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_what_a_sum_loses_is_added_to_boundary_errors(count: int) -> None:
+    """A mismatch of 1, and before it one of which less than half a unit of rounding is left."""
+    rate, exact = 2.0**-54, Fraction(0)
+    for e in boundary_errors(rate, 1, torch.ones(count, dtype=torch.float64)).tolist():
+        exact = 1 + Fraction(rate) * exact
+        assert exact <= Fraction(e) <= exact * (1 + 512 * Fraction(ROUND_OFF))
