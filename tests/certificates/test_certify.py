@@ -225,6 +225,29 @@ def test_both_directions_have_their_certificates() -> None:
         certificate.gradient_bounds(2)
 
 
+def test_two_runs_may_be_twice_the_bound_on_states_apart() -> None:
+    """Pushed up once, the state stays near 1; from zero the same later inputs bring it near -1."""
+    rnn = nn.RNN(1, 1, bias=False).double()
+    with torch.no_grad():
+        rnn.weight_hh_l0.fill_(10.0)
+        rnn.weight_ih_l0.fill_(1.0)
+        x = torch.tensor([1.0] + 20 * [-0.1], dtype=torch.float64).view(-1, 1, 1)
+        apart = float((rnn(x)[0][-1] - rnn(x[1:])[0][-1]).abs())
+    assert apart > 1.99
+    assert apart <= certify(rnn, input_bound=1.0).truncation_error(20)
+
+
+def test_both_directions_of_a_linear_network_reach_the_bound() -> None:
+    rnn = sr.RNN(1, 1, nonlinearity="identity", bias=False, bidirectional=True, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in rnn.named_parameters():
+            parameter.fill_(0.5 if "_hh_" in name else 1.0)
+        x, k = torch.ones(201, 1, 1, dtype=torch.float64), 6
+        error = float((rnn(x)[0][100] - rnn(x[100 - k + 1 : 100 + k])[0][k - 1]).norm())
+    bound = certify(rnn, input_bound=1.0).truncation_error(k)
+    assert 0.999 * bound <= error <= bound
+
+
 def test_a_stack_of_bidirectional_layers_has_no_theorem() -> None:
     with pytest.raises(CertificateError, match=r"MATH 5\.4"):
         certify(nn.RNN(2, 3, num_layers=2, bidirectional=True))

@@ -1,6 +1,7 @@
 """A bound on the error of any outputs: never below the true one, close to it where it can be, and refused by name."""
 
 import copy
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -42,6 +43,20 @@ def test_a_run_of_any_precision_is_within_its_bound(kind: str, dtype: torch.dtyp
     found = holds(layer, x, output)
     assert found.rate < 1
     assert found.error < 1e4 * torch.finfo(dtype).eps or kind == "weighted 2-norm"  # whose condition is 2000
+
+
+def test_the_rounding_of_the_check_itself_is_in_the_bound() -> None:
+    """A run in float64, the precision of the check, leaves next to nothing over: its error is in exact arithmetic."""
+    rnn = sr.RNN(1, 1, nonlinearity="identity", bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        rnn.weight_hh_l0.fill_(0.9)
+        rnn.weight_ih_l0.fill_(0.7)
+        x = torch.rand(200, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        output = rnn(x)[0]
+    bounds, truth = sr.verify(rnn, x, output).errors.flatten().tolist(), Fraction(0)
+    for entered, computed, bound in zip(x.flatten().tolist(), output.flatten().tolist(), bounds, strict=True):
+        truth = Fraction(0.9) * truth + Fraction(0.7) * Fraction(entered)
+        assert abs(Fraction(computed) - truth) <= Fraction(bound)
 
 
 @pytest.mark.parametrize("kind", NORMS)

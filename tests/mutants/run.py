@@ -26,7 +26,7 @@ PASSED, FAILED = 0, 1
 """What pytest returns; anything else (no test, a file that cannot be read) is no verdict."""
 NO_VERDICT = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "Timeout")
 """How a test fails that has noticed no wrong result: the mutant is no program, or does not end."""
-LONGEST = 300
+LONGEST = 120
 """Seconds that one test may take; a mutant that takes longer is not killed."""
 
 

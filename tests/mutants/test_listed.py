@@ -39,7 +39,7 @@ def test_no_mutant_is_listed_twice() -> None:
         (Verdict(0), False),
         (Verdict(1), False),  # files could not be read
         (Verdict(1, "tests.a::test_b", "ImportError: cannot import name 'c'"), False),
-        (Verdict(1, "tests.a::test_b", "Failed: Timeout (>300.0s) from pytest-timeout."), False),
+        (Verdict(1, "tests.a::test_b", "Failed: Timeout (>120.0s) from pytest-timeout."), False),
         (Verdict(4), False),
     ],
 )

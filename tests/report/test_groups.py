@@ -73,6 +73,19 @@ def test_the_best_comes_first_by_what_the_metric_means(tmp_path: Path, metric: s
     assert headline(contest).startswith(f"{best} has the best test {metric}, ")
 
 
+def test_of_two_tests_the_one_of_the_best_weights_counts(tmp_path: Path) -> None:
+    step = {"step": 10, "epoch": 0.1, "time": 1.0, "loss": 0.5}
+    lines: list[dict[str, Any]] = [
+        {"kind": "validation", **step, "accuracy": 0.8},
+        {"kind": "test", **step, "accuracy": 0.7, "checkpoint": "best"},
+        {"kind": "test", **step, "accuracy": 0.2, "checkpoint": "last"},
+        {"kind": "end", "step": 10, "reason": "finished"},
+    ]
+    write_run(tmp_path, lines=lines, facts={})
+    (contest,) = contests(tmp_path)
+    assert [contest.test(trial) for trial in contest.trials] == [0.7]
+
+
 def test_a_run_without_a_score_comes_last_and_is_never_best(tmp_path: Path) -> None:
     scored(tmp_path, "a", 0, None, "accuracy")
     scored(tmp_path, "b", 0, 0.1, "accuracy")

@@ -61,6 +61,12 @@ def test_entries_are_clipped_on_recurrent_weights_alone() -> None:
     assert grads(parameters) == [pytest.approx([0.5, -0.1]), [-4.0]]
 
 
+def test_entries_are_clipped_on_both_sides() -> None:
+    parameters = with_gradients([3.0, -2.0, -0.1])
+    clip(ClipSettings(norm=None, recurrent=0.5), parameters, parameters, gradient_norm(parameters))
+    assert grads(parameters) == [pytest.approx([0.5, -0.5, -0.1])]
+
+
 def test_entries_are_clipped_before_the_norm() -> None:
     parameters = with_gradients([100.0], [4.0])
     clip(ClipSettings(norm=1.0, recurrent=3.0), parameters, parameters[:1], gradient_norm(parameters))
