@@ -82,6 +82,15 @@ def test_a_sample_is_a_member_under_every_default_dtype(name: str, dtype: torch.
     assert float(constraint.violation(sample)) <= rounding(SIZE, sample.dtype)
 
 
+@every_constraint
+def test_a_weight_under_autocast_is_the_one_outside(name: str) -> None:
+    linear = sr.constrain(nn.Linear(SIZE, SIZE), "weight", CASES[name]())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = linear.weight
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, linear.weight)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_half_precision_is_widened_and_the_rest_is_left_alone(dtype: torch.dtype) -> None:
     given = torch.ones(2, dtype=dtype)
