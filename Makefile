@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test demo lint types docs doctest examples bench format clean
+.PHONY: help setup test demo lint types docs doctest examples bench mutants format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: $(STAMP) ## run every program in benchmarks/ (long; keep the machine othe
 	    echo "-- $$program"; \
 	    $(BIN)/python "$$program" $(ARGS) || exit 1; \
 	done
+
+mutants: $(STAMP) ## run the mutants (long; for the night)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants.run --jobs $(WORKERS) $(ARGS)
 
 format: $(STAMP) ## reformat and fix what can be fixed
 	@$(BIN)/ruff check --fix --exit-zero .
