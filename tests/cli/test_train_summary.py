@@ -31,6 +31,9 @@ class Table:
     def text(self, text: str) -> None:
         pass
 
+    def path(self, path: Path, text: str | None = None) -> None:
+        pass
+
     def result(self, result: dict[str, Any]) -> None:
         pass
 

@@ -205,6 +205,21 @@ def test_compiled_and_transformed_code_reads_weights(name: str) -> None:
     torch.testing.assert_close(torch.func.jacrev(given)(weight.detach()), torch.full_like(weight, 2.0).clone())
 
 
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian])
+def test_a_weight_read_before_is_used_in_a_transform(transform: Callable[..., Callable[[Tensor], Tensor]]) -> None:
+    weight, x = RNN(2, 3, transition="spectral").double().weight_hh_l0.detach(), torch.randn(3, dtype=torch.float64)
+
+    def energy(x: Tensor) -> Tensor:
+        return (weight.T @ x[:, None]).square().sum() + (weight[0] * x).sum()
+
+    plain = weight.clone()
+
+    def expected(x: Tensor) -> Tensor:
+        return (plain.T @ x[:, None]).square().sum() + (plain[0] * x).sum()
+
+    torch.testing.assert_close(transform(energy)(x), transform(expected)(x))
+
+
 def test_inference_mode_reads_and_refuses() -> None:
     layer = RNN(3, SIZE, transition="spectral")
     with torch.inference_mode():

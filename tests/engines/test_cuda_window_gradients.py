@@ -13,7 +13,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import read_layers
-from steadyrnn.convert.parallel_gradients import Masks, constants_of, frozen
+from steadyrnn.convert.parallel_gradients import Masks, frozen, gradient_norms
 from steadyrnn.engines import parallel
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import window_loop
@@ -232,7 +232,7 @@ class TestEmulated:
             for _ in range(sweeps):
                 one.sweep()
             assert (one.fused is None) == (gates is None)
-            found.append(Masks(constants_of(certificate, 50.0, 50.0), 50.0, frozen(one), 1e-6, 1e-6).by_window())
+            found.append(Masks(gradient_norms(certificate, 50.0, 50.0, 50.0), frozen(one), 1e-6, 1e-6).by_window())
         assert len(found[0].unique()) > 5
         torch.testing.assert_close(*found)
 

@@ -92,6 +92,12 @@ def filled(module: nn.Module, scale: float, seed: int = 0, **given: Tensor) -> n
     return module
 
 
+def inside(module: nn.Module) -> nn.Module:
+    """Return a module with its constrained weights put back into their sets."""
+    sr.project_(module)
+    return module
+
+
 def aligned(activation: str) -> nn.Module:
     """Return the network that remembers longest: W = 0.7 v v', all inputs along v (MATH 4.1)."""
     v = torch.tensor([0.6, 0.8], dtype=torch.float64)
@@ -151,7 +157,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "learned initial state": lambda: filled(sr.RNN(2, 3, nonlinearity="relu", learn_initial_state=True), 0.5, seed=3),
     "lstm": lambda: quiet(nn.LSTM(2, 2), 0.4),
     "lstm, learned initial state": lambda: quiet(sr.LSTM(2, 2, learn_initial_state=True), 0.4),
-    "stable lstm": lambda: filled(sr.LSTM(2, 2, transition=sr.StableLSTM(0.6, INPUT, 0.1)), 0.5),
+    "stable lstm": lambda: inside(filled(sr.LSTM(2, 2, transition=sr.StableLSTM(0.6, INPUT, 0.1)), 0.5)),
     "gru": lambda: quiet(nn.GRU(2, 2), 0.3),
     "gru before": lambda: quiet(sr.GRU(2, 2, reset_after=False), 0.3),
     "biased": lambda: biased(True),

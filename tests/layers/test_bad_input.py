@@ -302,7 +302,7 @@ FLAGS = {
 WITH_FLAG = [
     *((make, flag) for make in LAYERS.values() for flag in FLAGS["layers"]),
     *((make, flag) for make in SINGLE.values() for flag in FLAGS["cells"]),
-    *((make, "bias") for make in (*LAYERS.values(), *SINGLE.values(), Linear)),
+    (Linear, "bias"),  # of layers and cells it has rules of its own, which are torch's
     *((make, "reset_after") for make in (GRU, GRUCell)),
 ]
 

@@ -95,8 +95,8 @@ def test_state_dict_loads_into_torchs_layer(name: str) -> None:
 def test_positional_arguments_are_torchs(name: str) -> None:
     theirs, ours, arguments = PAIRS[name]
     kind = () if "rnn" not in name else (arguments.get("nonlinearity", "tanh"),)
-    given = (WIDTH, HIDDEN, 2, *kind, False, True, 0.25, True, "cpu", torch.float64)
-    expected, layer = theirs(*given[:-2], device="cpu", dtype=torch.float64), ours(*given)
+    given, named = (WIDTH, HIDDEN, 2, *kind, False, True, 0.25, True), {"device": "cpu", "dtype": torch.float64}
+    expected, layer = theirs(*given, **named), ours(*given, **named)
     names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
     assert all(getattr(layer, n) == getattr(expected, n) for n in names)
     assert [p.shape for p in layer.parameters()] == [p.shape for p in expected.parameters()]

@@ -84,11 +84,14 @@ def as_computed(weight: Tensor) -> Tensor:
         ...
         steadyrnn.errors.WeightError: `zero_` would write to a weight that is computed from raw tensors, and be lost...
     """
-    if torch.compiler.is_compiling() or isinstance(weight, nn.Parameter):
-        return weight
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.compiler.is_compiling() or isinstance(weight, nn.Parameter) or _is_transformed():
         return weight
     return weight.as_subclass(ComputedWeight)
+
+
+def _is_transformed() -> bool:
+    """Say whether a ``torch.func`` transform is at work: its tensors have no memory of their own, and it refuses writes."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _plain(weight: Tensor) -> Tensor:
@@ -137,7 +140,7 @@ def _guarded(result: Any, own: list[Tensor]) -> Any:
         return type(result)(_guarded(item, own) for item in result)
     if not isinstance(result, Tensor) or type(result) is ComputedWeight:
         return result
-    if result.layout is not torch.strided or result.numel() == 0:
+    if result.layout is not torch.strided or result.numel() == 0 or _is_transformed():
         return result
     memory = result.untyped_storage().data_ptr()
     shares = any(t.layout is torch.strided and t.untyped_storage().data_ptr() == memory for t in own)
