@@ -25,7 +25,7 @@ def timed(work: Callable[[], Contraction], repeats: int) -> tuple[Contraction, f
 def recurrent_weight(size: int) -> Tensor:
     """Return the recurrent weight of an RNN as torch starts it."""
     torch.manual_seed(0)
-    return torch.nn.RNN(4, size).weight_hh_l0.detach()
+    return torch.nn.RNN(4, size).state_dict()["weight_hh_l0"]
 
 
 def measure(size: int, repeats: int) -> dict[str, object]:
