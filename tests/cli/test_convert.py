@@ -47,7 +47,8 @@ def test_a_converted_model_loads_whole_and_computes_the_same(program: Program, r
     assert (logits(made, x) - logits(model, x)).norm(dim=-1).max() <= 2e-4
     assert done.json["self_check"] <= 2e-4
     assert json.loads(Path(done.json["folder"], "report.json").read_text())["form"] == form
-    assert sorted(os.listdir(done.json["folder"])) == ["load.py", "model.safetensors", "report.json"]
+    written = {name for name in os.listdir(done.json["folder"]) if name != "__pycache__"}  # of running `load.py`
+    assert written == {"load.py", "model.safetensors", "report.json"}
 
 
 @pytest.mark.parametrize("form", ["torch", "parallel", "unitary"])
