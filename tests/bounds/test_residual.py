@@ -1,12 +1,14 @@
 """Errors from residuals: the recursion, for any length and rate, and what it bounds."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyrnn.bounds.residual import residual_errors
-from steadyrnn.errors import CertificateError, NotFiniteError
+from steadyrnn.errors import CertificateError
 
 
 @given(steps=st.integers(0, 300), rate=st.floats(0, 1, exclude_max=True), seed=st.integers(0, 99))
@@ -39,8 +41,13 @@ def test_the_bound_is_met_by_a_state_that_decays_no_faster_than_proven() -> None
     assert other - h <= bound <= (other - h) * (1 + 1e-9)
 
 
-def test_what_does_not_contract_or_is_not_finite_is_refused() -> None:
+def test_what_does_not_contract_is_refused_and_what_is_not_finite_stays_so() -> None:
     with pytest.raises(CertificateError, match="lambda = 1 >= 1"):
         residual_errors(1.0, torch.zeros(3))
-    with pytest.raises(NotFiniteError):
-        residual_errors(0.5, torch.tensor([float("nan")]))
+    for bad in (math.nan, math.inf):
+        for steps in (1, 5, 500):
+            residuals = torch.zeros(steps, 2)
+            residuals[steps // 2, 1] = bad
+            errors = residual_errors(0.5, residuals)
+            assert not bool(errors[steps // 2 :, 1].isfinite().any())
+            assert bool((errors[:, 0] == 0).all())

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequenc
 
 import steadyrnn as sr
 from steadyrnn.certificates.reading import read_weights
+from steadyrnn.engines import graph
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.rounding import local_rounding, sizes_of
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, DtypeError, NotFiniteError, ShapeError
@@ -57,6 +58,19 @@ def test_the_rounding_of_the_check_itself_is_in_the_bound() -> None:
     for entered, computed, bound in zip(x.flatten().tolist(), output.flatten().tolist(), bounds, strict=True):
         truth = Fraction(0.9) * truth + Fraction(0.7) * Fraction(entered)
         assert abs(Fraction(computed) - truth) <= Fraction(bound)
+
+
+def test_products_of_fewer_digits_between_calls_are_not_used_in_a_proof() -> None:
+    layer, x = layer_of("quadratic norm", torch.float64), unit_inputs(200, 2, 5)
+    with torch.no_grad():
+        output = tampered(layer(x)[0], "everywhere", 1e-3, 0)
+    holds(layer, x, output)  # from now on the norm lies ready
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        holds(layer, x, output)
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("kind", NORMS)
@@ -147,6 +161,22 @@ def test_stacks_and_directions_are_within_their_bound(kind: str, form: dict[str,
     assert len(found.layers) == layer.num_layers * layer.directions
     for way in ("one step", "everywhere", "shifted"):
         holds(layer, x, tampered(output, way, 0.3, 1))
+
+
+@pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM])
+def test_an_error_of_the_layer_below_reaches_the_layer_above(make: type[nn.RNNBase]) -> None:
+    """The lower layer runs in bfloat16, the upper one exactly on what came of it: all of the error is the lower one's."""
+    torch.manual_seed(2)
+    stack = make(5, 12, num_layers=2)
+    below, top = make(5, 12), make(12, 12, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in stack.named_parameters():
+            if "weight" in name:
+                parameter.mul_(0.5 if make is nn.RNN else 0.1 if "hh" in name else 0.3)
+            (below if name.endswith("l0") else top).get_parameter(name[:-1] + "0").copy_(parameter.bfloat16())
+        stack, below, x = stack.bfloat16(), below.bfloat16(), unit_inputs(100, 2, 5, dtype=torch.bfloat16)
+        output = top(sr.from_torch(below)(x)[0].double())[0]
+    holds(stack, x, output)
 
 
 @pytest.mark.parametrize("kind", ["tanh", *GATED])
@@ -387,3 +417,23 @@ def test_the_layer_and_its_outputs_are_left_as_they_were() -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights.values(), layer.state_dict().values(), strict=True))
     output.sum().backward()
     assert layer.weight_hh_l0.grad is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["tanh", "relu", *GATED])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_gpu_proves_of_every_run_what_it_proves_of_a_first_one(kind: str, form: dict[str, Any]) -> None:
+    """From the second call on a graph of the first is run; each run has numbers of its own, and is within its bound."""
+    layer = layer_of(kind, torch.float64, **form)
+    there = copy.deepcopy(layer).cuda()
+    for repeat in range(4):
+        x = unit_inputs(60, 3, 5) * (1 - 0.01 * repeat)
+        truth, slack = exact(layer, x)
+        output = truth.clone()
+        output[30 + repeat, 1] += 10.0**-repeat
+        found = sr.verify(there, x.cuda(), output.cuda())
+        assert bool((wrong(output, truth) <= found.errors.cpu() + slack).all())
+        graph._known.clear()
+        first = sr.verify(there, x.cuda(), output.cuda())
+        torch.testing.assert_close(found.errors, first.errors, rtol=1e-12, atol=0)
+        sr.verify(there, x.cuda(), output.cuda())  # by which a graph is captured again

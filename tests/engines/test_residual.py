@@ -12,7 +12,7 @@ import steadyrnn.engines.residual as residual_module
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.residual import in_double, leftovers, linear_scan, scan_rounding, turned
+from steadyrnn.engines.residual import ExactStep, in_double, leftovers, linear_scan, scan_rounding, turned
 from tests.support.recurrences import Case, as_dtype, make
 
 REFERENCE = ReferenceEngine()
@@ -20,6 +20,11 @@ REFERENCE = ReferenceEngine()
 
 def plain(run: Recurrence) -> Recurrence:
     return as_dtype(run, torch.float64)
+
+
+def exactly(run: Recurrence) -> tuple[ExactStep, Tensor, tuple[Tensor, ...]]:
+    exact = in_double(run)
+    return ExactStep(exact), exact.input, exact.state
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -30,7 +35,7 @@ def test_residuals_are_those_of_single_steps(name: str, block: int, factored: bo
     run = make(CELLS[name], Case(steps=17, batch=2, hidden=4, factored=factored))
     with torch.no_grad():
         output = REFERENCE.run(run)[0] + 0.1 * torch.randn(17, 2, 4, dtype=torch.float64)
-        found = torch.cat([part.residual.permute(1, 2, 0).clone() for part in leftovers(in_double(run), output)])
+        found = torch.cat([part.residual.permute(1, 2, 0).clone() for part in leftovers(*exactly(run), output)])
         state, before = run.state, run.state[0]
         for t in range(17):
             state = REFERENCE.run(run._replace(input=run.input[t : t + 1], state=(before, *state[1:])))[1]
@@ -44,7 +49,7 @@ def test_states_are_moved_into_the_box_and_the_way_is_told(name: str) -> None:
     box = tuple(torch.full((4,), bound, dtype=torch.float64) for bound in (10.0, 20.0))[: run.cell.states]
     output = REFERENCE.run(run)[0].detach()
     output[3, 1, 2] = 13.0
-    (part,) = leftovers(in_double(run), output, box)
+    (part,) = leftovers(*exactly(run), output, box)
     assert float(part.moved[3, 1]) == 3
     assert float(part.moved.sum()) == 3
     assert float(part.residual[2, 3, 1].abs()) < 14

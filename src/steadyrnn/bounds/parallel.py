@@ -15,6 +15,7 @@ from .norms import ROUND_OFF, above
 __all__ = [
     "boundary_errors",
     "check_rate",
+    "geometric_sums",
     "required_warmup",
     "rounding_error",
     "summation_error",
@@ -105,14 +106,29 @@ def boundary_errors(rate: float, chunk: int, mismatch: Tensor) -> Tensor:
         >>> boundary_errors(0.5, 1, torch.tensor([0.0, 1.0, 1.0, 0.0])).round(decimals=6)
         tensor([0.0000, 1.0000, 1.5000, 0.7500], dtype=torch.float64)
     """
-    errors = check_finite("mismatch", mismatch).detach().double().clone()
-    shift, factor = 1, power_above(check_rate(rate), check_count("chunk", chunk, low=1))
-    while shift < len(errors) and factor > _NEGLIGIBLE:
-        errors[shift:] += factor * errors[:-shift].clone()
+    factor = power_above(check_rate(rate), check_count("chunk", chunk, low=1))
+    return geometric_sums(factor, check_finite("mismatch", mismatch).detach().double())
+
+
+def geometric_sums(factor: float, terms: Tensor) -> Tensor:
+    r"""Return :math:`s_j = m_j + f s_{j-1}` for all j, rounded up, by doubling.
+
+    Args:
+        factor: :math:`f < 1`.
+        terms: :math:`m_j \ge 0`, float64, shape ``(J, ...)``.
+
+    Example:
+        >>> geometric_sums(0.5, torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+        tensor([1.0000, 1.5000, 0.7500], dtype=torch.float64)
+    """
+    sums, shift = terms, 1
+    while shift < len(sums) and factor > _NEGLIGIBLE:
+        before, sums = sums, sums.clone()
+        sums[shift:].add_(before[:-shift], alpha=factor)
         shift, factor = 2 * shift, product_above(factor, factor)
-    if shift < len(errors):  # what is left of the sum, all at once
-        errors[shift:] += 2 * factor * errors.amax(dim=0)
-    return errors.mul_(1 + 256 * ROUND_OFF)
+    if shift < len(sums):  # what is left of the sum, all at once
+        sums = torch.cat([sums[:shift], sums[shift:] + 2 * factor * sums.amax(dim=0)])
+    return sums * (1 + 256 * ROUND_OFF)
 
 
 def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> Tensor:

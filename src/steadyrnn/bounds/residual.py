@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from .parallel import boundary_errors
+from .memory import product_above
+from .parallel import check_rate, geometric_sums
 
 __all__ = ["residual_errors"]
 
@@ -25,7 +26,8 @@ def residual_errors(rate: float, residuals: Tensor) -> Tensor:
 
     Args:
         rate: :math:`\lambda < 1`, of the contraction in N.
-        residuals: :math:`r_t`, rounded up, shape ``(T, ...)``.
+        residuals: :math:`r_t`, rounded up, shape ``(T, ...)``. From one that is
+            NaN or infinite on, so are the errors: a GPU is not waited for.
 
     Returns:
         :math:`e_t`, shape ``(T, ...)``, float64, rounded up.
@@ -34,4 +36,4 @@ def residual_errors(rate: float, residuals: Tensor) -> Tensor:
         >>> residual_errors(0.5, torch.tensor([0.0, 1.0, 0.0, 2.0])).round(decimals=6)
         tensor([0.0000, 1.0000, 0.5000, 2.2500], dtype=torch.float64)
     """
-    return boundary_errors(rate, 1, residuals)
+    return geometric_sums(product_above(check_rate(rate)), residuals.detach().double())

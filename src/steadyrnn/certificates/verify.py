@@ -29,11 +29,11 @@ from steadyrnn.errors import (
 )
 from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.packed import Opened, open_sequence
-from steadyrnn.layers.transition import Transition
 
 from .certify import check_bound, check_effort, covering, digest_of, only_layer
 from .layer import certify_layer
-from .layer_errors import LayerErrors, Proof, coarse, covering_state, layer_errors, proof_of, recurrence_of
+from .layer_errors import LayerErrors, layer_errors
+from .proof import Proof, coarse, covering_state, proof_of, recurrence_of
 from .reading import Weights, cell_of, is_recurrent, read_weights, used_tensors
 from .verification import LayerVerification, Verification
 
@@ -113,7 +113,8 @@ def verify(
     if opened.restore is not None:
         errors = errors.index_select(1, opened.restore)
     errors = errors if batched else errors.squeeze(1)
-    largest = float(errors.max()) if errors.numel() else 0.0
+    plain = opened.batch_sizes is None and ways == 1  # else errors are put together of those of layers
+    largest = records[-1].error if plain else float(errors.max()) if errors.numel() else 0.0
     shown = errors.transpose(0, 1) if batch_first and batched and isinstance(input, Tensor) else errors
     return Verification(type(module).__name__, largest, tuple(records), shown)
 
@@ -271,8 +272,8 @@ def behind_the_end(errors: Tensor, output: Tensor, batch_sizes: Tensor | None) -
     return found
 
 
-_READ: "WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], list[Tensor], list[list[Weights]]]]" = WeakKeyDictionary()
-"""What was read of a module last, and the tensors that it was read from."""
+_READ: "WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], Tensor, list[list[Weights]]]]" = WeakKeyDictionary()
+"""What was read of a module last, and the numbers that it was read from, one after another."""
 
 
 @torch.no_grad()
@@ -281,19 +282,27 @@ def known_weights(layer: nn.Module) -> list[list[Weights]]:
 
     Every number is compared, on the device: an optimizer's step, a loaded file or a change through ``data`` all show.
     """
-    if any(isinstance(part, Transition) for part in layer.children()):
-        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
-            check_finite(name, tensor)  # under its own name, before a constraint makes a weight of it
-    given, cell = used_tensors(layer), cell_of(layer)
+    given, cell = used_numbers(layer), cell_of(layer)
     autocast = [(autocasts(t.device), torch.get_autocast_dtype(t.device.type)) for t in given[:1] if not t.is_meta]
     form = (type(layer), cell.key, *autocast, *((t.dtype, t.device, t.shape) for t in given))
+    numbers = torch.cat([t.flatten() for t in given])  # so that a GPU is waited for once
     if layer in _READ:
         known, before, weights = _READ[layer]
-        if known == form and all(torch.equal(a, b) for a, b in zip(given, before, strict=True)):
+        if known == form and torch.equal(numbers, before):
             return [[way if way.cell is cell else same_numbers(way, cell) for way in ways] for ways in weights]
     weights = read_weights(layer)
-    _READ[layer] = (form, [t.clone() for t in given], weights)
+    _READ[layer] = (form, numbers, weights)
     return weights
+
+
+def used_numbers(layer: nn.Module) -> list[Tensor]:
+    """Return the tensors that a layer uses; if a constraint cannot make its weight, NaN is looked for in what it is made of."""
+    try:
+        return used_tensors(layer)
+    except RuntimeError:
+        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
+            check_finite(name, tensor)
+        raise
 
 
 def same_numbers(weights: Weights, cell: Cell) -> Weights:

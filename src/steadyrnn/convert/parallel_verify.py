@@ -4,7 +4,8 @@ from torch import Tensor
 
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.layer_errors import Proof, layer_errors, proof_of
+from steadyrnn.certificates.layer_errors import layer_errors
+from steadyrnn.certificates.proof import Proof, proof_of
 from steadyrnn.certificates.verify import known_proof, reach_of
 from steadyrnn.engines.base import Recurrence
 

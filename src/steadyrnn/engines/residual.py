@@ -1,7 +1,7 @@
 """What every step of a computed run leaves over, all of time at once, in float64."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from steadyrnn.activations import Tanh
 from steadyrnn.bounds.norms import ROUND_OFF, above
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
+from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.rnn import RNNStep
 
 from .base import Recurrence
@@ -18,7 +19,7 @@ from .parallel import lengths_of
 from .reference import recurrent_product
 from .weights import stacked
 
-__all__ = ["Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
+__all__ = ["ExactStep", "Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
 
 _BLOCK, _CUDA_BLOCK = 3 * 2**17, 2**27
 """Numbers at work at once, states, inputs and gates: on a CPU as many as stay in its cache."""
@@ -78,7 +79,7 @@ def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
 
 
 @torch.no_grad()
-def leftovers(recurrence: Recurrence, output: Tensor, box: State | None = None) -> Iterator[Leftover]:
+def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: State | None = None) -> Iterator[Leftover]:
     r"""Evaluate every step from the computed state before it, and yield what the computed state behind it has over.
 
     .. math:: \hat h_t - \Phi_h(\hat s_{t-1}, x_t)
@@ -88,20 +89,22 @@ def leftovers(recurrence: Recurrence, output: Tensor, box: State | None = None) 
     :math:`\hat c_t = f_t \circ \hat c_{t-1} + i_t \circ g_t`, elementwise and by :func:`linear_scan`, the gates being those
     of :math:`\hat h_{t-1}` and :math:`x_t`; then :math:`(\hat h_t, \hat c_t)` is a computed state like any other, with
     nothing left over in c but what the scan rounds (:func:`scan_rounding`). Rows that have ended are not told from others.
+    A GPU is not waited for.
 
     Args:
-        recurrence: In float64 (:func:`in_double`), forwards in time; its input may have fewer digits.
+        step: One step in float64.
+        x: Inputs in the order in which the recurrence meets them (:func:`turned`), any dtype, shape (T, B, D).
+        state: Initial states in float64, each (B, H).
         output: :math:`\hat h_1, \dots, \hat h_T`, any dtype, shape (T, B, H).
         box: Bounds on the entries of h (and c), each (H,): states are moved into it first.
     """
-    x, state = recurrence.input, recurrence.state
     steps, rows, size = output.shape
     most = _CUDA_BLOCK if x.device.type == "cuda" else _BLOCK
-    width = size * (1 + len(recurrence.cell.gates)) + x.shape[2]
+    width = size * (1 + len(step.cell.gates)) + x.shape[2]
     length = min(steps, max(1, most // max(1, rows * width)))
     work = x.new_empty(length + 1, rows, size + x.shape[2], dtype=torch.float64)  # (h before, x) of each step
     work[0, :, :size] = state[0] if box is None else state[0].clamp(-box[0], box[0])
-    step, cell = _Step(recurrence, length * rows), state[-1].mT
+    memory, cell = step.memory(length * rows), state[-1].mT
     zero: Tensor | float = 0.0
     move = box is not None and not _lies_in(output, box[0])
     for first in range(0, steps, max(length, 1)):
@@ -116,11 +119,12 @@ def leftovers(recurrence: Recurrence, output: Tensor, box: State | None = None) 
             moved = torch.linalg.vector_norm(output[times] - now, dim=-1)
         behind = output[times] if moved is None else now  # the same numbers; those packed more densely are read faster
         if len(state) == 1:
-            residual = step.residual(before, behind)
+            residual = step.residual(before, behind, memory)
         else:
-            residual, cell, left = step.lstm_residual(before, behind, cell, box)
+            residual, cell, left = step.lstm_residual(before, behind, cell, box, memory)
         yield Leftover(times, residual, moved, left)
-        work[0, :, :size] = now[-1]
+        if times.stop < steps:
+            work[0, :, :size] = now[-1]
 
 
 def _lies_in(output: Tensor, bound: Tensor) -> bool:
@@ -130,15 +134,28 @@ def _lies_in(output: Tensor, bound: Tensor) -> bool:
     return bool((output.amax((0, 1)).maximum(-output.amin((0, 1))) <= bound).all())
 
 
-class _Step:
-    """One step of a recurrence in float64, for many rows at once: gates are (G * H, rows), which multiplies fastest."""
+class ExactStep:
+    """One step of a recurrence in float64, for many rows at once: gates are (G * H, rows), which multiplies fastest.
 
-    def __init__(self, recurrence: Recurrence, rows: int) -> None:
+    Args:
+        recurrence: Whose weights are taken, in float64 (:func:`in_double`).
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> run = Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (torch.zeros(1, 1),), torch.ones(1, 1), torch.eye(1))
+        >>> step = ExactStep(in_double(run))
+        >>> [part.residual.flatten() for part in leftovers(step, torch.zeros(2, 1, 1), run.state, torch.zeros(2, 1, 1))]
+        [tensor([0., 0.], dtype=torch.float64)]
+    """
+
+    def __init__(self, recurrence: Recurrence) -> None:
         run, self.cell = recurrence, recurrence.cell
         self.theta, self.size = run.theta, run.state[0].shape[-1]
-        self.squashed = len(run.state) == 2 or (isinstance(self.cell, RNNStep) and isinstance(self.cell.activation, Tanh))
-        if len(run.state) == 1 and not isinstance(self.cell, RNNStep):  # a gated cell that does not add up all its parts
-            self.weight_ih, self.bias_ih = run.weight_ih, run.bias_ih
+        self.recur: Callable[..., Tensor] | None = None
+        self.activation = self.cell.activation if isinstance(self.cell, RNNStep) else Tanh()
+        self.squashed = len(run.state) == 2 or isinstance(self.activation, Tanh)
+        if isinstance(self.cell, GRUStep):  # a gated cell that does not add up all its parts
+            self.weight, self.bias = run.weight_ih, run.bias_ih
             self.recur = recurrent_product(run._replace(input=run.input[:0].double()))
             return
         self.weight = torch.cat([stacked(run.weight_hh, torch.float64), run.weight_ih], dim=1)  # (G * H, H + D)
@@ -149,36 +166,38 @@ class _Step:
             self.weight[gate] *= 2
             if self.bias is not None:
                 self.bias[gate] *= 2
-        self.gates = self.weight.new_empty(len(self.weight) * rows)  # fresh memory costs more than what is done with it
-        self.cells = self.weight.new_empty(self.size * rows if len(run.state) == 2 else 0)
 
-    def sums(self, before: Tensor) -> Tensor:
-        """Return every pre-activation, (G * H, L, B), in memory that the next call overwrites."""
+    def memory(self, rows: int) -> Tensor:
+        """Return memory for the gates of so many rows: fresh memory for each block costs more than what is done with it."""
+        return self.weight.new_empty(0 if self.recur else len(self.weight) * rows)
+
+    def sums(self, before: Tensor, memory: Tensor) -> Tensor:
+        """Return every pre-activation, (G * H, L, B), in ``memory``."""
         rows = before.flatten(0, 1)
-        gates = self.gates[: len(self.weight) * len(rows)].view(len(self.weight), len(rows))
+        gates = memory[: len(self.weight) * len(rows)].view(len(self.weight), len(rows))
         if self.bias is None:
             torch.mm(self.weight, rows.mT, out=gates)
         else:
             torch.addmm(self.bias, self.weight, rows.mT, out=gates)
         return gates.view(len(self.weight), *before.shape[:2])
 
-    def residual(self, before: Tensor, behind: Tensor) -> Tensor:
+    def residual(self, before: Tensor, behind: Tensor, memory: Tensor) -> Tensor:
         """Return what outputs have over their steps, (H, L, B), for a cell with one state."""
-        if not isinstance(self.cell, RNNStep):
+        if self.recur is not None:
             rows = before[..., self.size :].flatten(0, 1)
-            gates_x = torch.nn.functional.linear(rows, self.weight_ih, self.bias_ih).unflatten(0, before.shape[:2])
+            gates_x = torch.nn.functional.linear(rows, self.weight, self.bias).unflatten(0, before.shape[:2])
             value = self.cell.step(gates_x, (before[..., : self.size],), self.recur, self.theta)[0]
             return torch.sub(behind, value, out=value).permute(2, 0, 1)
-        sums, behind = self.sums(before), behind.permute(2, 0, 1)
+        sums, behind = self.sums(before, memory), behind.permute(2, 0, 1)
         if self.squashed:
             return torch.sub(behind, sums.sigmoid_(), alpha=2, out=sums).add_(1)
-        return behind - self.cell.activation.value(sums.permute(1, 2, 0), self.theta).permute(2, 0, 1)
+        return behind - self.activation.value(sums.permute(1, 2, 0), self.theta).permute(2, 0, 1)
 
     def lstm_residual(
-        self, before: Tensor, behind: Tensor, cell: Tensor, box: State | None
+        self, before: Tensor, behind: Tensor, cell: Tensor, box: State | None, memory: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | float]:
         """Return what outputs have over their steps, (H, L, B), the last cell state, (H, B), and what its box leaves over."""
-        enter, forget, candidate, out = self.sums(before).sigmoid_().unflatten(0, (4, self.size))
+        enter, forget, candidate, out = self.sums(before, memory).sigmoid_().unflatten(0, (4, self.size))
         halves = candidate.sub_(0.5).mul_(enter)  # c / 2, as tanh g / 2 is what has been computed
         linear_scan(forget.transpose(0, 1), halves.transpose(0, 1), cell / 2)
         left = 0.0 if box is None else _move_cells(halves, box[1] / 2)
