@@ -1,0 +1,106 @@
+"""Count what a reader of one call has to read: ``python benchmarks/call_path.py``.
+
+For each call: how many of our files and functions it runs, distinct ones, counted by ``sys.setprofile``. A call is made once
+before, so that what is computed once and kept does not count. Then the length of the longest function of a ``.cu`` file, and the
+places outside ``cells`` and ``activations`` that ask ``isinstance`` which cell or activation they have.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from measure import options, save, show
+
+import steadyrnn as sr
+
+PACKAGE = Path(sr.__file__).parent
+GOALS = {"RNN, spectral, training": 18, "GRU, exp, training": 18, "to_parallel, first run": 24, "certify an RNN": 12}
+KINDS = re.compile(r"(RNNStep|GRUStep|LSTMStep|Activation|Tanh|ReLU|LeakyReLU|Absolute|Identity|Sigmoid|ModReLU|Cell)\b")
+
+
+def path_of(call: Callable[[], Any]) -> tuple[int, int]:
+    """Return how many of our files and functions a call runs."""
+    functions: set[tuple[str, str, int]] = set()
+
+    def record(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(PACKAGE)) and not code.co_name.startswith("<"):
+            functions.add((code.co_filename, code.co_name, code.co_firstlineno))
+
+    sys.setprofile(record)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len({file for file, _, _ in functions}), len(functions)
+
+
+def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the calls that are counted."""
+    x = torch.randn(10, 3, 8)
+    rnn, gru = sr.RNN(8, 8, nonlinearity="relu", transition="spectral"), sr.GRU(8, 8, transition="exp")
+    lstm, ball = sr.LSTM(8, 8), sr.RNN(8, 8, transition=sr.SpectralBall(0.5))
+    long = torch.randn(4096, 1, 8)
+    yield "RNN, spectral, training", lambda: rnn(x)[0].sum().backward()
+    yield "GRU, exp, training", lambda: gru(x)[0].sum().backward()
+    yield "LSTM, free, training", lambda: lstm(x)[0].sum().backward()
+    yield "to_parallel, first run", lambda: sr.to_parallel(ball, tol=1e-6)(long)
+    yield "certify an RNN", lambda: sr.certify(ball, input_bound=1.0)
+
+
+def longest_kernel() -> tuple[int, str]:
+    """Return the lines of the longest function of a .cu file, and where it is."""
+    found = (0, "")
+    for path in sorted(PACKAGE.rglob("*.cu")):
+        start, name = 0, ""
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if not start and re.match(r"^[A-Za-z_].*[({]", line) and not re.search(r"[;}]\s*$", line):
+                start, name = number, line
+            if re.match(r"^}", line) and start:
+                found = max(found, (number - start + 1, f"{path.name}: {name.strip()[:60]}"))
+                start = 0
+    return found
+
+
+def dispatches() -> list[str]:
+    """Return the places outside ``cells`` and ``activations`` that ask for the type of a cell or an activation."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        if place.parts[0] in {"cells", "activations", "activations.py"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                if KINDS.search(ast.unparse(node.args[1])):
+                    found.append(f"{place}:{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+def main() -> None:
+    """Count, print, save."""
+    parser = options(__doc__)
+    parser.add_argument("--name", default="call-path", help="of the file of results")
+    parser.add_argument("--verbose", action="store_true", help="name the dispatches")
+    args = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name, call in calls():
+        call()
+        files, functions = path_of(call)
+        rows.append({"what": name, "files": files, "functions": functions, "goal": GOALS.get(name, 0)})
+    lines, where = longest_kernel()
+    kinds = dispatches()
+    rows.append({"what": f"longest function of a kernel ({where})", "files": 0, "functions": lines, "goal": 80})
+    rows.append({"what": "isinstance of a cell or an activation", "files": 0, "functions": len(kinds), "goal": 0})
+    show(rows)
+    if args.verbose:
+        print("\n".join(kinds))
+    save(args.name, rows)
+
+
+if __name__ == "__main__":
+    main()
