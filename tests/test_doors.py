@@ -27,7 +27,7 @@ DOORS: dict[str, set[str]] = {
     "models": {"layers", "constraints"},
     "certificates": READERS,
     "probes": READERS | {"certificates"},
-    "convert": READERS | {"certificates"},
+    "convert": READERS | {"certificates", "runs"},
     "train": {"tasks", "runs", "constraints"},
     "report": {"runs"},
     "estimators": {"train", "tasks", "models", "layers", "constraints"},

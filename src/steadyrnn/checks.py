@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -67,13 +68,13 @@ def check_interval(name: str, value: float, low: float, high: float) -> float:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return ``value`` as a bool if it is one, or the number 0 or 1; a word is not taken for True.
+    """Return ``value`` as a bool if it is one, of Python or numpy, or the number 0 or 1; a word is not taken for True.
 
     Example:
         >>> check_flag("batch_first", True)
         True
     """
-    if not isinstance(value, bool | int) or value not in (0, 1):
+    if not isinstance(value, int | numpy.bool_) or value not in (0, 1):
         raise ArgumentTypeError(f"`{name}` must be True or False, but is {value!r}.")
     return bool(value)
 

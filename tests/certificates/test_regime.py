@@ -62,19 +62,19 @@ def test_what_constant_means_is_proven(n: int, dtype: torch.dtype, lag: int) -> 
     found = certify(layer("ornn", n, "abs", dtype), effort="fast")
     low, high = found.gradient_bounds(lag)
     slack = orthogonal_tolerance(n, dtype)
-    assert (1 - slack) ** lag <= low * (1 + 1e-12)
-    assert high <= (1 + slack) ** lag * (1 + 2e-6 * lag)  # the bound without an SVD exceeds the norm by n^(2^-22)
+    assert (1 - slack) ** lag <= low <= high <= (1 + slack) ** lag
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("n", [1, 16, 64])
 @pytest.mark.parametrize("nonlinearity", KEPT)
 @pytest.mark.parametrize(
-    ("tolerances", "expected"), [(-3, "vanishes"), (-0.5, "constant"), (0.5, "constant"), (3, "may explode")]
+    ("tolerances", "expected"), [(-1.1, "vanishes"), (-0.5, "constant"), (0.5, "constant"), (1.1, "may explode")]
 )
 def test_the_tolerance_is_what_tells_them_apart(
     n: int, dtype: torch.dtype, nonlinearity: str, tolerances: float, expected: str
 ) -> None:
+    """Rounding to the dtype moves a singular value by sqrt(n) u, a fifteenth of a tolerance; the rest is for its enclosure."""
     scale = 1 + tolerances * orthogonal_tolerance(n, dtype)
     rnn = with_weight((scale * orthogonal(n)).to(dtype), nonlinearity)
     assert certify(rnn, effort="fast").regime == expected

@@ -38,7 +38,8 @@ def logits(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_converted_model_loads_whole_and_computes_the_same(program: Program, runs: Path, form: str) -> None:
     run = runs / "addition" / "contractive"
-    done = program("convert", str(run), "--to", form, "--input-bound", "1.5", "--eps", "1e-4", "--json")
+    own = ["--eps", "1e-4"] if form == "feedforward" else []
+    done = program("convert", str(run), "--to", form, "--input-bound", "1.5", *own, "--json")
     assert done.status == 0, done.err
     made, model = loaded(Path(done.json["folder"])), load_trained(run).model
     assert isinstance(made, nn.Module)
@@ -124,6 +125,24 @@ def test_a_second_conversion_does_not_overwrite_the_first(program: Program, runs
     assert before == {path.name: path.stat().st_mtime_ns for path in Path("plain").iterdir()}
     assert program(*words, "--force").status == 0
     assert before != {path.name: path.stat().st_mtime_ns for path in Path("plain").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "owner"),
+    [
+        ("--eps", "-1", "feedforward"),
+        ("--eps", "0", "feedforward"),
+        ("--tol", "1e-3", "parallel"),
+        ("--horizon", "9", "unitary"),
+        ("--approximate", "", "unitary"),
+    ],
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_an_option_of_another_form_is_refused(program: Program, form: str, option: str, value: str, owner: str) -> None:
+    done = program("convert", "nowhere", "--to", form, option, *([value] if value else []))
+    refused = f"{option} belongs to --to {owner}, but the form is {form}" in done.err
+    assert refused == (form != owner)
+    assert done.status == (2 if refused else 1)  # of its own form it is read, and the run is not there
 
 
 def test_a_file_in_the_way_is_not_touched(program: Program, runs: Path) -> None:

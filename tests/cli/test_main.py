@@ -1,6 +1,7 @@
 """The program's front: help without torch, exit statuses, one line for an error."""
 
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -117,6 +118,33 @@ def test_a_mistake_has_its_status_and_a_line_on_stderr(program: Program, words: 
     assert message in done.err
     assert "Traceback" not in done.err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "addition", *QUICK, "--out", ""],
+        ["train", "addition", *QUICK, "--out="],
+        ["train", "--resume", ""],
+        ["eval", ""],
+        ["eval", ".", "--checkpoint", ""],
+        ["certify", ""],
+        ["certify", ".", "--checkpoint", ""],
+        ["convert", "", "--to", "torch"],
+        ["convert", ".", "--to", "torch", "--out", ""],
+        ["convert", ".", "--to", "torch", "--checkpoint", ""],
+        ["report", ""],
+        ["report", ".", ""],
+        ["report", ".", "--out", ""],
+        ["bench", "--calibrate", "--out", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_not_the_current_folder(program: Program, words: list[str]) -> None:
+    done = program(*words)
+    assert (done.status, done.out) == (2, "")
+    assert re.search(r"(--out|--resume|--checkpoint|RUN|RUN\|FILE) must not be empty$", done.err.strip())
+    assert not [*Path().iterdir()]
 
 
 @pytest.mark.parametrize(

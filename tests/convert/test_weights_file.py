@@ -12,7 +12,7 @@ from torch import nn
 
 import steadyrnn as sr
 from steadyrnn.constraints.registry import CONSTRAINTS
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, RunError
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
@@ -56,6 +56,26 @@ def test_what_is_no_weight_is_refused_by_name(tmp_path: Path, model: Any, words:
     assert not os.listdir(tmp_path)
 
 
+def test_no_file_has_a_name_that_can_be_guessed_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, replace = [], os.replace
+
+    def look(part: Path, path: Path) -> None:
+        seen.append(Path(part).name)
+        replace(part, path)
+
+    monkeypatch.setattr(os, "replace", look)
+    for _ in range(2):
+        sr.save_weights(nn.Linear(1, 1), tmp_path / "w.safetensors")
+    assert len({*seen}) == 2
+    assert str(os.getpid()) not in seen[0].split(".")
+    assert os.listdir(tmp_path) == ["w.safetensors"]
+
+
+def test_a_system_that_refuses_gets_an_error_that_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"w\.safetensors"):
+        sr.save_weights(nn.Linear(1, 1), tmp_path / "nowhere" / "w.safetensors")
+
+
 def link(path: Path) -> None:
     path.symlink_to(path.with_name("precious"))
     path.with_name("precious").write_text("mine")
@@ -69,4 +89,4 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
     with pytest.raises(ArgumentError, match="`path` must name a file"):
         sr.save_weights(nn.Linear(1, 1), path)
     assert path.lstat().st_ino == before.st_ino
-    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+    assert {*os.listdir(tmp_path)} <= {"w.safetensors", "precious"}

@@ -27,6 +27,11 @@ def exactly(run: Recurrence) -> tuple[ExactStep, Tensor, tuple[Tensor, ...]]:
     return ExactStep(exact), exact.input, exact.state
 
 
+def step_of(run: Recurrence, t: int, *state: Tensor) -> tuple[Tensor, ...]:
+    """Return the state behind one step from a given one."""
+    return REFERENCE.run(run._replace(input=run.input[t : t + 1], state=state))[1]
+
+
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("block", [1, 40, 2**18])
 @pytest.mark.parametrize("factored", [False, True])
@@ -35,10 +40,12 @@ def test_residuals_are_those_of_single_steps(name: str, block: int, factored: bo
     run = make(CELLS[name], Case(steps=17, batch=2, hidden=4, factored=factored))
     with torch.no_grad():
         output = REFERENCE.run(run)[0] + 0.1 * torch.randn(17, 2, 4, dtype=torch.float64)
-        found = torch.cat([part.residual.permute(1, 2, 0).clone() for part in leftovers(*exactly(run), output)])
+        parts = [part._replace(residual=part.residual.clone()) for part in leftovers(*exactly(run), output)]
+        found = torch.cat([part.residual.permute(1, 2, 0) for part in parts])
+        assert all(part.cell_residual == 0 for part in parts)  # c is computed, and nothing moves it
         state, before = run.state, run.state[0]
         for t in range(17):
-            state = REFERENCE.run(run._replace(input=run.input[t : t + 1], state=(before, *state[1:])))[1]
+            state = step_of(run, t, before, *state[1:])
             torch.testing.assert_close(output[t] - found[t], state[0], rtol=1e-12, atol=1e-13)  # a difference has fewer digits
             before = output[t]
 
@@ -53,6 +60,34 @@ def test_states_are_moved_into_the_box_and_the_way_is_told(name: str) -> None:
     assert float(part.moved[3, 1]) == 3
     assert float(part.moved.sum()) == 3
     assert float(part.residual[2, 3, 1].abs()) < 14
+
+
+@pytest.mark.parametrize("block", [1, 2**18])  # c goes on from where it was moved to, and is moved behind a whole scan
+def test_cell_states_that_are_moved_leave_no_more_over_than_is_told(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residual_module, "_BLOCK", block)
+    run = plain(make(CELLS["lstm"], Case(steps=17, batch=2, hidden=4)))
+    with torch.no_grad():
+        output = REFERENCE.run(run)[0]
+        before, seen, cells = run.state[0], run.state[1], [run.state[1]]
+        for t in range(17):
+            seen = step_of(run, t, before, seen)[1]
+            cells, before = [*cells, seen], output[t]
+        edge = torch.stack(cells).abs().amax((0, 1)) / 2
+        box = (torch.full_like(edge, 10.0), edge)
+        parts = [part._replace(residual=part.residual.clone()) for part in leftovers(*exactly(run), output, box)]
+        before, seen, kept, largest = run.state[0], run.state[1], run.state[1], 0.0
+        for t in range(17):
+            h, value = step_of(run, t, before, kept)
+            seen = value if block == 1 else step_of(run, t, before, seen)[1]
+            moved = seen.clamp(-edge, edge)
+            part = parts[t if block == 1 else 0]
+            left, told = (moved - value).norm(dim=-1), float(part.cell_residual)
+            assert float(left.max()) <= told
+            largest = max(largest, told)
+            expected = output[t] - h / value.tanh() * moved.tanh()
+            torch.testing.assert_close(part.residual[:, 0 if block == 1 else t].mT, expected)
+            before, kept = output[t], moved
+        assert largest > 0
 
 
 @pytest.mark.parametrize("width", [3, 600])  # in pieces, and one step after another

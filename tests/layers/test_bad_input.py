@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -320,6 +321,19 @@ def test_flag_may_be_a_number_as_in_torch(make: Callable[..., nn.Module], flag: 
     module, plain = make(3, 4, **{flag: value}), make(3, 4, **{flag: bool(value)})
     assert repr(module) == repr(plain)
     assert list(module.state_dict()) == list(plain.state_dict())
+
+
+@pytest.mark.parametrize("value", [numpy.bool_(True), numpy.bool_(False)], ids=str)
+@pytest.mark.parametrize(
+    ("make", "flag"),
+    [*WITH_FLAG, *((make, "bias") for make in (*LAYERS.values(), *SINGLE.values()))],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_flag_may_be_a_truth_value_of_numpy(make: Callable[..., nn.Module], flag: str, value: numpy.bool_) -> None:
+    module, plain = make(3, 4, **{flag: value}), make(3, 4, **{flag: bool(value)})
+    assert repr(module) == repr(plain)
+    assert list(module.state_dict()) == list(plain.state_dict())
+    assert type(getattr(module, flag, None)) is type(getattr(plain, flag, None))
 
 
 @pytest.mark.parametrize("place", [0, None, "cpu"])

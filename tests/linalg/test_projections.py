@@ -38,6 +38,21 @@ def test_the_polar_factor_is_the_same_near_the_set_and_far_from_it(n: int, size:
     assert distance(polar_factor(w), left @ right) <= rounding(n, n) * max(1.0, 1 / float(sigma[-1]))
 
 
+@pytest.mark.parametrize("power", [-1000, -300, 300, 520, 1000, 1020])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 3), (3, 5), (8, 8)])
+def test_the_polar_factor_has_no_scale(m: int, n: int, power: int) -> None:
+    w = gaussian(m, n)
+    x = polar_factor(w.ldexp(torch.tensor(power, dtype=torch.float64)))  # exact, as a power of two is
+    smallest = float(torch.linalg.svdvals(w)[-1] / torch.linalg.matrix_norm(w, 2))
+    assert distance(x, polar_factor(w)) <= rounding(m, n) / smallest
+
+
+def test_the_polar_factor_of_the_largest_numbers_is_orthogonal() -> None:
+    largest = torch.finfo(torch.float64).max
+    assert orthogonality(polar_factor(gaussian(6, 6).sign() * largest)) <= 30
+    assert orthogonality(polar_factor(torch.full((3, 3), largest, dtype=torch.float64))) <= 30
+
+
 def test_no_orthogonal_matrix_is_closer_than_the_polar_factor() -> None:
     w = gaussian(5, 5)
     nearest = float((w - polar_factor(w)).norm())

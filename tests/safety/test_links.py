@@ -21,7 +21,7 @@ from steadyrnn.runs.output_file import write_output
 from steadyrnn.runs.regular import check_writable
 from tests.safety.run_folders import PLACED, make_run, snapshot
 
-SECRET = b"not yours\n" * 50
+SECRET = b"not yours " * 50  # without a line end: to a reader of lines it is one that was cut off
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,8 @@ def load():
     {code}
     return model.eval()
 '''
+OWNERS = {"eps": "feedforward", "tol": "parallel", "horizon": "unitary", "approximate": "unitary"}
+"""The form that an option belongs to: of another one it would change nothing."""
 FILES = ("model.safetensors", "load.py", "report.json")
 """What a conversion writes."""
 
@@ -62,8 +64,8 @@ def parser() -> "ArgumentParser":
         "--input-bound", type=float | None, default=None,
         help="Bound on the 2-norm of every input; null is what was measured when the run was trained.",
     )  # fmt: skip
-    made.add_argument("--eps", type=float, default=1e-3, help="Error allowed, of feedforward.")
-    made.add_argument("--tol", type=float, default=1e-5, help="Truncation allowed, of parallel.")
+    made.add_argument("--eps", type=float | None, default=None, help="Error allowed, of feedforward; null is 1e-3.")
+    made.add_argument("--tol", type=float | None, default=None, help="Truncation allowed, of parallel; null is 1e-5.")
     made.add_argument("--horizon", type=int | None, default=None, help="Longest sequence, of unitary where nothing contracts.")
     made.add_argument("--checkpoint", type=str | None, default=None, help="best or last; null is the best there is.")
     add_flag(made, "--approximate", "Whether sigmoid and tanh may become unitary up to an error.")
@@ -75,7 +77,12 @@ def parser() -> "ArgumentParser":
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    args = parser().parse_args(argv)
+    own = parser()
+    args = own.parse_args(argv)
+    asked = {name: args[name] for name in OWNERS if args[name] is not None and args[name] is not False}
+    for name in asked:
+        if OWNERS[name] != args.to:
+            own.error(f"--{name} belongs to --to {OWNERS[name]}, but the form is {args.to}")
     output = Output(args.json, args.quiet)
 
     from .forms import FORMS, Wish
@@ -87,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     sequence_model(trained, ConversionError)
     bound, _ = known_input_bound(args.input_bound, trained)
     model: Any = trained.model
-    converted = FORMS[args.to](model, Wish(bound, args.eps, args.tol, args.horizon, args.approximate))
+    converted = FORMS[args.to](model, Wish(bound, **asked))
     report = {
         "form": args.to, "run": str(trained.run.folder), "checkpoint": trained.checkpoint, "input_bound": bound,
         "report": converted.report, "self_check": converted.check,

@@ -14,6 +14,8 @@ from .complaints import complaint, unknown_option
 __all__ = ["Formatter", "Parser"]
 
 _LONGEST = 2000  # of a complaint, in characters
+_PLACES = ("run", "runs", "source", "out", "resume", "checkpoint")
+"""Values that name something on the disk: an empty one would be the current folder."""
 
 
 class Formatter(DefaultHelpFormatter):
@@ -34,6 +36,10 @@ class Formatter(DefaultHelpFormatter):
         return None if action.choices else super()._get_type_str(action)
 
 
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 class Parser(ArgumentParser):
     """A parser whose complaint is one line: what was expected, what came, and the way out."""
 
@@ -45,7 +51,11 @@ class Parser(ArgumentParser):
         strange = unknown_option(self, words)
         if strange is not None and not {"-h", "--help"}.intersection(words):
             self.error(strange)
-        return super().parse_args(words, *rest, **more)
+        values = super().parse_args(words, *rest, **more)
+        for action in self._actions:
+            if action.dest in _PLACES and "" in _listed(values.get(action.dest)):
+                self.error(f"{action.option_strings[0] if action.option_strings else action.metavar} must not be empty")
+        return values
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong in a line on stderr, and leave with status 2."""

@@ -150,6 +150,8 @@ def _first_line(cls: type) -> str:
 def _stored(words: Sequence[str]) -> Mapping[str, Any]:
     """Return what the configuration file says, an empty mapping where there is none."""
     resume, files = value_of(words, "--resume"), values_of(words, "--config")
+    if resume == "":
+        _misused("--resume must not be empty")
     if resume is not None:
         files.append(str(Path(resume) / "config.json"))
         if not Path(files[-1]).is_file():

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.weights import RecurrentWeights
+from steadyrnn.runs.files import write_atomically
 
 __all__ = ["plain_weights", "save_weights"]
 
@@ -34,6 +35,7 @@ def save_weights(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLik
     Raises:
         ArgumentTypeError: Something in the state dict is no tensor.
         ArgumentError: At ``path`` there is something else than a file.
+        RunError: The system refused: the folder is not there, the disk is full, ... What was at ``path`` is whole.
 
     Example:
         >>> import tempfile
@@ -47,14 +49,7 @@ def save_weights(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLik
     tensors = _checked(plain_weights(model) if isinstance(model, nn.Module) else model)
     if target.is_symlink() or (target.exists() and not target.is_file()):
         raise ArgumentError(f"`path` must name a file, but at {str(target)!r} there is something else.")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        save_file(tensors, part)
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(target, save(tensors))
     return target
 
 

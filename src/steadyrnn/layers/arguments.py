@@ -3,6 +3,7 @@
 import warnings
 from typing import Literal
 
+import numpy
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
@@ -83,8 +84,8 @@ def check_traced(input: Tensor | PackedSequence, lengths: object) -> None:
 
 def check_bias(bias: object) -> bool | Literal["single"]:
     """Return ``bias`` if it is True, False or ``"single"``; torch's layers refuse 0 and 1 too."""
-    if isinstance(bias, bool):
-        return bias
+    if isinstance(bias, bool | numpy.bool_):
+        return bool(bias)
     if bias == "single":
         return "single"
     error = ArgumentError if isinstance(bias, str) else ArgumentTypeError

@@ -43,7 +43,7 @@ def polar_factor(matrix: Tensor) -> Tensor:
         distance = float(excess.norm())
         if distance <= torch.finfo(wide.dtype).eps * len(wide):
             return wide.to(matrix.dtype)
-        if distance > 0.5:
+        if not distance <= 0.5:  # not a number where products overflow
             break
         wide = wide - wide @ excess / 2
     left, _, right = _svd(wide)
