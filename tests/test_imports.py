@@ -195,6 +195,64 @@ def test_there_is_one_object_an_op(name: str, tmp_path: Path) -> None:
     printed(code, tmp_path)
 
 
+# an engine that stands for the last one of a GPU: it runs the kernel of the CPU, through ops of its own; the others refuse
+
+STAND_IN = """
+from steadyrnn.engines.base import Engine
+from steadyrnn.engines.cpu.kernel import CPUKernel
+from steadyrnn.engines.ops import register, run_op
+
+OP = register("triton", "cpu", CPUKernel())
+
+
+class StandIn(Engine):
+    name = "triton"
+
+    def refusal(self, recurrence):
+        return None
+
+    def run(self, recurrence):
+        return run_op(OP, recurrence, [recurrence.weight_hh])
+"""
+IN_PLACE = """
+import sys, torch
+import steadyrnn as sr
+from torch.utils.flop_counter import FlopCounterMode
+from steadyrnn.engines import deferred, select
+
+x, own = torch.randn(5, 2, 3), sr.RNN(3, 4, engine="cpu")
+expected = own(x)[0]
+gradients = torch.autograd.grad(expected.sum(), [*own.parameters()])
+del select.ENGINES["cpu"]
+deferred._DEVICE, deferred._CLASSES["triton"] = "cpu", ("stand_in", "StandIn")
+layer = sr.RNN(3, 4)
+layer.load_state_dict(own.state_dict())
+parameters, run, counter = [*layer.parameters()], layer, FlopCounterMode(display=False)
+assert "stand_in" not in sys.modules
+"""
+FIRST_USES = {
+    "eager": "",
+    "explained": "assert 'it would run on engine triton' in layer.explain()",
+    "compiled": "run = torch.compile(layer, fullgraph=True, backend='aot_eager')",
+    "exported": "run = torch.export.export(layer, (x,)).module()\nparameters = [*run.parameters()]",
+    "strictly exported": "run = torch.export.export(layer, (x,), strict=True).module()\nparameters = [*run.parameters()]",
+    "counted": "with counter:\n    layer(x)\nassert counter.get_total_flops() == 5 * 2 * 2 * 4 * (3 + 4)",
+    "by name": "layer.engine = 'triton'",
+}
+COMPARED = """
+found = run(x)[0]
+assert "stand_in" in sys.modules
+assert torch.equal(found, expected)
+assert all(map(torch.equal, torch.autograd.grad(found.sum(), parameters), gradients))
+"""
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_any_first_use_on_its_device_imports_an_engine(use: str, tmp_path: Path) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
+    printed(f"{IN_PLACE}\n{FIRST_USES[use]}\n{COMPARED}", tmp_path)
+
+
 def test_an_op_that_nobody_has_is_missing() -> None:
     assert not hasattr(torch.ops.steadyrnn, "none")
 

@@ -1,8 +1,6 @@
 """Engines of a GPU, which are imported when they are first needed: on a CPU nobody waits for them."""
 
-from functools import cache
 from importlib import import_module
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,44 +19,50 @@ _CLASSES = {
     "triton": ("steadyrnn.engines.triton.engine", "TritonEngine"),
 }
 """The file and the class of each engine that runs on a GPU; the file registers the ops ``name`` and ``name_backward``."""
-
-
-@cache
-def imported(name: str) -> Engine:
-    """Import the file of an engine, which registers its ops, and return the engine."""
-    file, kind = _CLASSES[name]
-    return cast(Engine, getattr(import_module(file), kind)())
-
-
-@constant_result  # a compiler cannot look into an import
-def loaded(name: str) -> Engine:
-    """Return an engine by its name; the first time it is imported.
-
-    Example:
-        >>> loaded("cudnn").name
-        'cudnn'
-    """
-    return imported(name)
+_DEVICE = "cuda"
+"""The type of device that they run on."""
 
 
 class DeferredEngine(Engine):
     """An engine of a GPU that is imported when a tensor on a GPU is there."""
 
+    engine: Engine  # once it is imported
+
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def loaded(self) -> Engine:
+        """Return the engine itself."""
+        load(self.name)
+        return self.engine
 
     def refusal(self, recurrence: Recurrence) -> str | None:
         """Return why not: another device, or what the engine itself says."""
         device = recurrence.input.device.type
-        return f"its tensors are on {device}" if device != "cuda" else loaded(self.name).refusal(recurrence)
+        return f"its tensors are on {device}" if device != _DEVICE else self.loaded().refusal(recurrence)
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the engine; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
-        return loaded(self.name).run(recurrence)
+        return self.loaded().run(recurrence)
 
 
-DEFERRED = tuple(DeferredEngine(name) for name in _CLASSES)
-"""The engines of a GPU, in the order of the table."""
+DEFERRED = {name: DeferredEngine(name) for name in _CLASSES}
+"""The engines of a GPU by name, in the order of the table."""
+
+
+@constant_result  # a compiler cannot look into an import, nor call a method of what such a function returns
+def load(name: str) -> str:
+    """Import the file of an engine, which registers its ops, if that was not done before; return the name.
+
+    Example:
+        >>> load("cudnn")
+        'cudnn'
+    """
+    deferred = DEFERRED[name]
+    if "engine" not in vars(deferred):
+        file, kind = _CLASSES[name]
+        deferred.engine = getattr(import_module(file), kind)()
+    return name
 
 
 class OnDemand(_OpNamespace):
@@ -74,7 +78,7 @@ class OnDemand(_OpNamespace):
             engine = name.removesuffix("_backward")
             if engine not in _CLASSES:
                 raise
-        loaded(engine)
+        load(engine)
         return vars(self).get(name) or super().__getattr__(name)  # one object an op, and registering asked for it
 
 

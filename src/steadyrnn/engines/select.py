@@ -21,7 +21,7 @@ from .reference import ReferenceEngine
 
 __all__ = ["ENGINES", "Choice", "select"]
 
-_ORDER = (CPUEngine(), *DEFERRED, ReferenceEngine())
+_ORDER = (CPUEngine(), *DEFERRED.values(), ReferenceEngine())
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ORDER}
 """Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
 register_on_demand()
