@@ -1,4 +1,4 @@
-"""What a first use loads: nothing of torch's compiler, its code generator or its ONNX exporter."""
+"""What a first use loads: nothing of torch's compiler, its code generator or its ONNX exporter, nor an engine of a GPU."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from steadyrnn.cells.registry import CELLS
 from steadyrnn.checks import constant_result
 from steadyrnn.cli.commands import COMMANDS
 from steadyrnn.engines.compiler import uncompiled
@@ -87,6 +88,173 @@ def test_every_public_name_loads_no_compiler(tmp_path: Path) -> None:
 
 def test_the_watch_sees_a_compiler_that_is_loaded(tmp_path: Path) -> None:
     assert "torch._dynamo" in loaded("import torch\ntorch.compiler.disable(len)", tmp_path)
+
+
+# engines of a GPU
+
+ON_A_GPU = ("cudnn", "cuda", "triton")
+OTHERS = """
+import torch
+
+layer, x = sr.RNN(3, 4), torch.randn(5, 2, 3)
+print(layer.explain())
+sr.RNN(3, 4, nonlinearity="relu").double()(x.double())
+with torch.no_grad():
+    layer(x)
+torch.func.vmap(layer)(x.unsqueeze(0))
+for name in ("cudnn", "cuda", "triton"):
+    try:
+        sr.RNN(3, 4, engine=name)(x)
+    except sr.errors.EngineError as error:
+        assert f"`engine` {name!r} cannot run this layer: its tensors are on cpu" in str(error), error
+    else:
+        raise SystemExit(f"engine {name} ran on a CPU")
+try:
+    sr.RNN(3, 4, engine="fast")
+except sr.errors.ArgumentError as error:
+    assert "auto, cpu, cudnn, cuda, triton, reference" in str(error), error
+import copy, pickle
+pickle.loads(pickle.dumps(layer))(x)
+copy.deepcopy(layer)(x)
+"""
+COMPILED = """
+import torch
+
+layer, x = sr.RNN(3, 4), torch.randn(5, 2, 3)
+assert torch.equal(torch.compile(layer, fullgraph=True, backend="aot_eager")(x)[0], layer(x)[0])
+assert torch.equal(torch.export.export(layer, (x,)).module()(x)[0], layer(x)[0])
+from torch.utils.flop_counter import FlopCounterMode
+with FlopCounterMode(display=False) as counter:
+    layer(x)
+assert counter.get_total_flops() > 0
+"""
+
+
+def printed(code: str, folder: Path) -> str:
+    """Return what ``code`` prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def imported_for_a_gpu(code: str, folder: Path) -> list[str]:
+    """Return the modules of a GPU's engines that are there once ``code`` has run in a process of its own."""
+    names = tuple(f"steadyrnn.engines.{name}" for name in ON_A_GPU)
+    ask = f"import sys\nprint()\nprint(*[name for name in sys.modules if name.startswith({names!r})])"
+    return printed(f"import steadyrnn as sr\n{code}\n{ask}", folder).splitlines()[-1].split()
+
+
+@pytest.mark.parametrize("code", ["sr.RNN", EVERY_LAYER, OTHERS, COMPILED], ids=["import", "layers", "others", "compiled"])
+def test_a_cpu_imports_no_engine_of_a_gpu(code: str, tmp_path: Path) -> None:
+    assert imported_for_a_gpu(code, tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_an_engine_of_a_gpu_is_imported_when_its_op_is_asked_for(name: str, tmp_path: Path) -> None:
+    for op in (name, f"{name}_backward"):
+        found = imported_for_a_gpu(f"import torch\nsr.RNN\ntorch.ops.steadyrnn.{op}.default", tmp_path)
+        assert any(module.startswith(f"steadyrnn.engines.{name}") for module in found)
+        assert not any(module.startswith(f"steadyrnn.engines.{other}") for other in {*ON_A_GPU} - {name} for module in found)
+
+
+GRAPH = """
+import torch
+
+sr.RNN
+
+
+class Run(torch.nn.Module):
+    def forward(self, x, weight_ih, h, weight_hh):
+        return torch.ops.steadyrnn.{name}(x, weight_ih, [h], [weight_hh], None, None, None, None, "{cell}", False, False, False)
+
+
+tensors = (torch.randn(5, 2, 3), torch.randn(4, 3), torch.zeros(2, 4), torch.randn(4, 4))
+"""
+
+
+@pytest.mark.parametrize("name", ["rnn", *ON_A_GPU])
+def test_a_saved_graph_is_loaded_by_a_process_that_has_not_run_its_op(name: str, tmp_path: Path) -> None:
+    start = "import steadyrnn as sr\n" + GRAPH.format(name=name, cell=CELLS["rnn-tanh"].key)
+    printed(f"{start}\ntorch.export.save(torch.export.export(Run(), tensors), 'run.pt2')", tmp_path)
+    nodes = "[str(node.target) for node in torch.export.load('run.pt2').graph.nodes]"
+    assert f"steadyrnn.{name}.default" in printed(f"import steadyrnn as sr, torch\nsr.RNN\nprint({nodes})", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rnn", *ON_A_GPU])
+def test_there_is_one_object_an_op(name: str, tmp_path: Path) -> None:
+    code = f"""
+    import torch, steadyrnn
+    early = torch.ops.steadyrnn
+    steadyrnn.RNN
+    op = torch.ops.steadyrnn.{name}
+    assert op.__module__ == torch.ops.aten.mm.__module__.replace("aten", "steadyrnn")
+    assert early is torch.ops.steadyrnn and op is torch.ops.steadyrnn.{name} is op.default._overloadpacket
+    from steadyrnn.engines.flop_counter import _FORMULAS
+    assert op in _FORMULAS
+    """
+    printed(code, tmp_path)
+
+
+# an engine that stands for the last one of a GPU: it runs the kernel of the CPU, through ops of its own; the others refuse
+
+STAND_IN = """
+from steadyrnn.engines.base import Engine
+from steadyrnn.engines.cpu.kernel import CPUKernel
+from steadyrnn.engines.ops import register, run_op
+
+OP = register("triton", "cpu", CPUKernel())
+
+
+class StandIn(Engine):
+    name = "triton"
+
+    def refusal(self, recurrence):
+        return None
+
+    def run(self, recurrence):
+        return run_op(OP, recurrence, [recurrence.weight_hh])
+"""
+IN_PLACE = """
+import sys, torch
+import steadyrnn as sr
+from torch.utils.flop_counter import FlopCounterMode
+from steadyrnn.engines import deferred, select
+
+x, own = torch.randn(5, 2, 3), sr.RNN(3, 4, engine="cpu")
+expected = own(x)[0]
+gradients = torch.autograd.grad(expected.sum(), [*own.parameters()])
+del select.ENGINES["cpu"]
+deferred._DEVICE, deferred._CLASSES["triton"] = "cpu", ("stand_in", "StandIn")
+layer = sr.RNN(3, 4)
+layer.load_state_dict(own.state_dict())
+parameters, run, counter = [*layer.parameters()], layer, FlopCounterMode(display=False)
+assert "stand_in" not in sys.modules
+"""
+FIRST_USES = {
+    "eager": "",
+    "explained": "assert 'it would run on engine triton' in layer.explain()",
+    "compiled": "run = torch.compile(layer, fullgraph=True, backend='aot_eager')",
+    "exported": "run = torch.export.export(layer, (x,)).module()\nparameters = [*run.parameters()]",
+    "strictly exported": "run = torch.export.export(layer, (x,), strict=True).module()\nparameters = [*run.parameters()]",
+    "counted": "with counter:\n    layer(x)\nassert counter.get_total_flops() == 5 * 2 * 2 * 4 * (3 + 4)",
+    "by name": "layer.engine = 'triton'",
+}
+COMPARED = """
+found = run(x)[0]
+assert "stand_in" in sys.modules
+assert torch.equal(found, expected)
+assert all(map(torch.equal, torch.autograd.grad(found.sum(), parameters), gradients))
+"""
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_any_first_use_on_its_device_imports_an_engine(use: str, tmp_path: Path) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
+    printed(f"{IN_PLACE}\n{FIRST_USES[use]}\n{COMPARED}", tmp_path)
+
+
+def test_an_op_that_nobody_has_is_missing() -> None:
+    assert not hasattr(torch.ops.steadyrnn, "none")
 
 
 @pytest.mark.slow

@@ -15,17 +15,16 @@ from .base import Engine, Recurrence
 from .calibration import Fastest, fastest, row_name
 from .calibration_table import VARIABLE
 from .cpu.engine import CPUEngine
-from .cuda.engine import CUDAEngine
-from .cudnn import CuDNNEngine
+from .deferred import DEFERRED, register_on_demand
 from .ops import is_kept
 from .reference import ReferenceEngine
-from .triton.engine import TritonEngine
 
 __all__ = ["ENGINES", "Choice", "select"]
 
-_ORDER = (CPUEngine(), CuDNNEngine(), CUDAEngine(), TritonEngine(), ReferenceEngine())
+_ORDER = (CPUEngine(), *DEFERRED.values(), ReferenceEngine())
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ORDER}
 """Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
+register_on_demand()
 
 _TABLED = "cuda"
 """The type of device for which engines are measured."""
