@@ -1,8 +1,8 @@
 """Count what a reader of one call has to read: ``python benchmarks/call_path.py``.
 
 For each call: how many of our files and functions it runs, distinct ones, counted by ``sys.setprofile``. A call is made once
-before, so that what is computed once and kept does not count. Then the length of the longest function of a ``.cu`` file, and the
-places outside ``cells`` and ``activations`` that ask ``isinstance`` which cell or activation they have.
+before, so that what is computed once and kept does not count. Then the length of the longest function of a ``.cu`` file, and
+the places outside ``cells`` and ``activations`` that ask ``isinstance`` which cell or activation they have.
 """
 
 import ast
@@ -75,9 +75,9 @@ def dispatches() -> list[str]:
         if place.parts[0] in {"cells", "activations", "activations.py"}:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-                if KINDS.search(ast.unparse(node.args[1])):
-                    found.append(f"{place}:{node.lineno} {ast.unparse(node)}")
+            asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+            if asks and KINDS.search(ast.unparse(node.args[1])):
+                found.append(f"{place}:{node.lineno} {ast.unparse(node)}")
     return found
 
 

@@ -1,8 +1,12 @@
 """The cuDNN engine: what it refuses anywhere, and on a GPU its results against the float64 reference."""
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 
+import steadyrnn as sr
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cudnn import PIECE, CuDNNEngine, mode_of
@@ -114,8 +118,6 @@ def test_second_derivatives_through_cudnn_come_from_the_reference(name: str) -> 
 
 @pytest.mark.gpu
 def test_a_layer_on_a_gpu_runs_cudnn_compiled_and_says_so() -> None:
-    import steadyrnn as sr
-
     layer = sr.GRU(3, 8, transition="spectral", engine="cudnn").cuda()
     x, lengths = torch.randn(5, 4, 3, device="cuda"), torch.tensor([5, 0, 2, 3])
     expected, _ = layer(x, lengths=lengths)
@@ -130,3 +132,20 @@ def test_a_weight_in_another_order_of_memory_gives_the_same(name: str) -> None:
     run = on_gpu(make(CELLS[name], Case(steps=5, batch=3, hidden=17), torch.float32))
     turned = run._replace(weight_hh=run.weight_hh.detach().mT.contiguous().mT.requires_grad_())
     assert torch.equal(CuDNNEngine().run(run)[0], CuDNNEngine().run(turned)[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layer", [sr.RNN, sr.GRU, sr.LSTM])
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_cudnn_is_compiled_with_gradients_whether_or_not_the_graph_must_be_whole(layer: type[Any], fullgraph: bool) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module, x = layer(3, 8, device="cuda", dtype=torch.float64), torch.randn(20, 4, 3, device="cuda", dtype=torch.float64)
+    eager = copy.deepcopy(module)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=fullgraph)
+    for call in (compiled, eager):
+        output, _ = call(x)
+        output.square().sum().backward()
+    torch.testing.assert_close(compiled(x)[0], eager(x)[0])
+    for ours, expected in zip(module.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, expected.grad)

@@ -93,7 +93,8 @@ class CuDNNKernel(Kernel):
         return [s[:rows].contiguous().unsqueeze(0) for s in states]
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
-        """Run the call; the stash is cuDNN's reserve."""
+        """Run the call; the stash is cuDNN's reserve, and empty where ``recompute`` has the adjoint run the call again."""
+        keep = keep and not recompute
         steps, batch = call.input.shape[:2]
         layout, hidden, mode = layout_of(call), call.state[0].shape[1], mode_of(cell) or 0
         finals = [s.clone() for s in call.state]
@@ -108,13 +109,14 @@ class CuDNNKernel(Kernel):
             )  # fmt: skip
         for state, new in zip(finals, (h_n, c_n), strict=False):
             state[: layout.rows] = new[0]
-        return Forward(layout.unpack(out, steps, batch, call.reverse), finals, reserve)
+        return Forward(layout.unpack(out, steps, batch, call.reverse), finals, reserve if keep else self.stash_of(call, 0))
 
     def backward(
         self, call: Call, cell: Cell, recompute: bool, done: Forward, grad_output: Tensor | None,
         grad_state: list[Tensor | None], needs_input: bool,
     ) -> Gradients:  # fmt: skip
         """Run cuDNN's adjoint."""
+        done = self.forward(call, cell, False, True) if recompute else done
         steps, batch = call.input.shape[:2]
         layout, hidden, mode = layout_of(call), call.state[0].shape[1], mode_of(cell) or 0
         d_state = [torch.zeros_like(s) if g is None else g.clone() for g, s in zip(grad_state, call.state, strict=True)]
@@ -150,7 +152,9 @@ class CuDNNKernel(Kernel):
         return torch.empty(size, dtype=torch.uint8, device=call.input.device)
 
     def stash_like(self, call: Call, cell: Cell, recompute: bool) -> Tensor:
-        """Return a reserve of a size that only cuDNN knows."""
+        """Return a reserve of a size that only cuDNN knows; none where the call is run again."""
+        if recompute:
+            return self.stash_of(call, 0)
         return self.stash_of(call, torch.library.get_ctx().new_dynamic_size())  # type: ignore[arg-type]
 
 
@@ -182,7 +186,11 @@ class CuDNNEngine(Engine):
         return "the batch is empty" if x.shape[1] == 0 else None
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
-        """Run piece by piece; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
+        """Run piece by piece; shapes as in :class:`~steadyrnn.engines.base.Engine`.
+
+        A compiler needs the size of all that a call keeps, which only cuDNN knows: there the adjoint runs the call again.
+        """
+        recurrence = recurrence._replace(recompute=torch.compiler.is_compiling())
         dense = stacked(recurrence.weight_hh, recurrence.input.dtype)
         steps = recurrence.input.shape[0]
         if steps <= PIECE:
