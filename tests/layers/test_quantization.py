@@ -22,7 +22,7 @@ MODULES = {
     "constrained": GRU(4, 4, transition="spectral"),
     "nested": nn.Sequential(nn.Linear(4, 4), RNN(4, 4)),
 }
-SPECS: list[Any] = [None, {nn.Linear}, {nn.LSTM, nn.GRU}]
+SPECS: list[Any] = [None, {nn.Linear}, pytest.param({nn.LSTM, nn.GRU}, id="LSTM and GRU")]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
