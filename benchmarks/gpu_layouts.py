@@ -19,7 +19,7 @@ from measure import save, show
 from steadyrnn.engines.cuda import launch
 from steadyrnn.engines.cuda.launch import Rows, Variant
 from steadyrnn.engines.cuda.plan import Layout, gather_layouts, scatter_layouts
-from steadyrnn.linalg import nvrtc
+from steadyrnn.gpu import nvrtc
 
 PROCESSORS = 132
 STEPS = 196

@@ -11,23 +11,25 @@ PACKAGE = "steadyrnn"
 SOURCE = Path(__file__).parents[1] / "src" / PACKAGE
 
 FREE = {"errors", "checks", "activations"}
-READERS = {"models", "layers", "constraints", "cells", "engines", "linalg", "bounds"}
+READERS = {"models", "layers", "constraints", "cells", "engines", "linalg", "gpu", "bounds"}
 DOORS: dict[str, set[str]] = {
     "errors": set(),
     "checks": set(),
     "activations": set(),
-    "linalg": set(),
+    "gpu": set(),
+    "linalg": {"gpu"},
     "bounds": {"linalg"},
     "cells": set(),
     "tasks": set(),
     "runs": set(),
     "constraints": {"linalg"},
-    "engines": {"cells", "bounds", "linalg"},
+    "engines": {"cells", "bounds", "linalg", "gpu"},
     "layers": {"constraints", "cells", "engines", "linalg"},
     "models": {"layers", "constraints"},
     "certificates": READERS,
+    "parallel": READERS | {"certificates", "convert"},
     "probes": READERS | {"certificates"},
-    "convert": READERS | {"certificates", "runs"},
+    "convert": READERS | {"certificates", "parallel", "runs"},
     "train": {"tasks", "runs", "constraints"},
     "report": {"runs"},
     "estimators": {"train", "tasks", "models", "layers", "constraints"},

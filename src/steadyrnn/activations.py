@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError, not_among
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 
 __all__ = [
     "ACTIVATIONS",

@@ -10,7 +10,15 @@ import numpy
 import torch
 from torch import Tensor
 
-from .errors import ArgumentError, ArgumentTypeError, ConversionError, DeviceError, DtypeError, NotFiniteError, ShapeError
+from steadyrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ConversionError,
+    DeviceError,
+    DtypeError,
+    NotFiniteError,
+    ShapeError,
+)
 
 __all__ = [
     "autocasts",

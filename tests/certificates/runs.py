@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
-from tests.convert.parallel_layers import GATED, gated_of, rnn_of, unit_inputs
+from tests.parallel.layers import GATED, gated_of, rnn_of, unit_inputs
 
 __all__ = ["ACTIVATIONS", "KINDS", "NORMS", "exact", "layer_of", "tampered", "unit_inputs", "wrong"]
 

@@ -13,12 +13,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequenc
 
 import steadyrnn as sr
 from steadyrnn.certificates.reading import read_weights
-from steadyrnn.engines import graph
+from steadyrnn.certificates.rounding import local_rounding, sizes_of
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.rounding import local_rounding, sizes_of
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, DtypeError, NotFiniteError, ShapeError
+from steadyrnn.gpu import graph
 from tests.certificates.runs import KINDS, NORMS, exact, layer_of, tampered, unit_inputs, wrong
-from tests.convert.parallel_layers import GATED, gated_of, rnn_of
+from tests.parallel.layers import GATED, gated_of, rnn_of
 
 WAYS = ("nothing", "one entry", "one step", "from then on", "last", "everywhere", "drift", "zero", "swapped rows", "shifted")
 FORMS: tuple[dict[str, Any], ...] = ({}, {"num_layers": 2}, {"bidirectional": True}, {"num_layers": 2, "bidirectional": True})

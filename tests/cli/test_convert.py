@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import steadyrnn as sr
-from steadyrnn.cli.forms import FORMS, Wish
+from steadyrnn.cli.conversions import FORMS, Wish
 from steadyrnn.cli.loading import load_trained, task_of
 from steadyrnn.models.truncated import recurrent_part
 from tests.cli.program import QUICK, Program

@@ -11,8 +11,8 @@ import pytest
 
 from steadyrnn.cli.commands import COMMANDS
 from steadyrnn.cli.complaints import unknown_option
+from steadyrnn.cli.preparse import SHORT_FORMS
 from steadyrnn.cli.train_arguments import train_parser
-from steadyrnn.cli.words import SHORT_FORMS
 from steadyrnn.models.catalogue import CATALOGUE
 from steadyrnn.tasks.settings import TASK_SETTINGS
 from tests.cli.program import Program

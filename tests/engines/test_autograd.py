@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cpu.segments import segment_count
+from steadyrnn.engines.loop.segments import segment_count
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
 from steadyrnn.engines.weights import flattened, grouped

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
 from steadyrnn.certificates.certificate import Certificate
-from steadyrnn.certificates.data import DataCertificate, certify_on
+from steadyrnn.certificates.on_inputs import DataCertificate, certify_on
 from tests.falsification.adversary import ROUNDING, Attack, Point, anything, ball, reached
 from tests.falsification.modules import INPUT, certified
 from tests.falsification.networks import jacobian, length, product, run, slope_at, spectral_norm, tail

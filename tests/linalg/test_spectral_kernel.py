@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import steadyrnn.linalg as package
+from steadyrnn.gpu.nvrtc import source
 from steadyrnn.linalg import spectral_kernel as room
-from steadyrnn.linalg.nvrtc import source
 from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.linalg.spectral_factors import spectral_factors
 from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, takes

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyrnn.linalg.nvrtc import source, word
+from steadyrnn.gpu.nvrtc import source, word
 
 __all__ = ["emulate", "emulated_kernel", "is_there"]
 
@@ -116,7 +116,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, processors: int, *modules: ModuleTy
 def emulated_kernel(
     package: str, names: tuple[str, ...], entry: str, defined: tuple[tuple[str, int], ...], shared: int, device: torch.device
 ) -> Callable[..., None]:
-    """Return a kernel to be called as :class:`steadyrnn.linalg.nvrtc.Compiled` is, on tensors of the CPU."""
+    """Return a kernel to be called as :class:`steadyrnn.gpu.nvrtc.Compiled` is, on tensors of the CPU."""
     together = 8 if "spectral_factors" in names else dict(defined)["blocks"]  # of a cluster
     library = built(text_of(package, names, entry, defined, together))
 

@@ -13,8 +13,8 @@ import steadyrnn.engines.triton as package
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Engine, Recurrence
-from steadyrnn.engines.call import Call
-from steadyrnn.engines.ops import RegisteredOp, register, run_op
+from steadyrnn.engines.loop.call import Call
+from steadyrnn.engines.loop.ops import RegisteredOp, register, run_op
 from steadyrnn.engines.triton.forms import Form
 from steadyrnn.engines.triton.kernel import TritonKernel
 from steadyrnn.engines.triton.launch import Blocks

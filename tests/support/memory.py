@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyrnn.engines.cpu import base, gru, lstm, memory, products
+from steadyrnn.engines.cpu import gru, lstm
+from steadyrnn.engines.loop import family as base
+from steadyrnn.engines.loop import memory, products
 
 __all__ = ["poisoned_memory"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.registry import make_task
-from steadyrnn.tasks.steps import features_per_step
+from steadyrnn.tasks.reshape import features_per_step
 from steadyrnn.tasks.ucr_sets import UCR_SETS, ucr_set
 from tests.support.stored_data import make_folder
 

@@ -17,8 +17,8 @@ from steadyrnn.models.sequence import SequenceModel
 
 from .bidirectional import BidirectionalCertificate
 from .certificate import Certificate, Claim
-from .data import DataCertificate, certify_on
 from .layer import certify_layer, dropout_scale, read_layers
+from .on_inputs import DataCertificate, certify_on
 from .reading import Weights, is_recurrent, read_weights
 
 __all__ = ["AnyCertificate", "certify", "recheck"]

@@ -11,14 +11,14 @@ from steadyrnn.bounds.residual import residual_errors
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.graph import replayed
 from steadyrnn.engines.reference import running_rows
-from steadyrnn.engines.residual import ExactStep, in_double, leftovers, scan_rounding, turned
-from steadyrnn.engines.rounding import UNITS, local_rounding
 from steadyrnn.errors import NotFiniteError
+from steadyrnn.gpu.graph import replayed
 
 from .measure import Measure
 from .proof import Proof, recurrence_of, to_output
+from .residual import ExactStep, in_double, leftovers, scan_rounding, turned
+from .rounding import UNITS, local_rounding
 from .verification import LayerVerification
 
 __all__ = ["LayerErrors", "layer_errors"]

@@ -13,12 +13,12 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.rounding import Sizes, sizes_of
 from steadyrnn.errors import CertificateError
 
 from .gated import box_of
 from .layer import LayerCertificate
 from .reading import Weights
+from .rounding import Sizes, sizes_of
 from .tiers import Tier
 
 __all__ = ["Proof", "coarse", "covering_state", "proof_of", "recurrence_of", "to_output"]

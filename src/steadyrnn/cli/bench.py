@@ -80,7 +80,7 @@ def _compare(args: Any, output: Output) -> int:
     """Measure models beside torch's layers, and tell."""
     import torch
 
-    from steadyrnn.train.machine import choose_device
+    from steadyrnn.train.device import choose_device
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)

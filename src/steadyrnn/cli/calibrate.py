@@ -20,7 +20,7 @@ from steadyrnn.engines.select import ENGINES
 from steadyrnn.engines.weights import RecurrentWeight, flattened, grouped
 from steadyrnn.errors import ArgumentError, DeviceError, EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
-from steadyrnn.train.machine import choose_device
+from steadyrnn.train.device import choose_device
 
 from .calibration_file import CalibrationFile
 from .output import Output

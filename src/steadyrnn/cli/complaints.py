@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from .words import SHORT_FORMS, value_of
+from .preparse import SHORT_FORMS, value_of
 
 __all__ = ["complaint", "unknown_option", "wanted"]
 

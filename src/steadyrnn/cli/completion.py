@@ -10,8 +10,8 @@ from steadyrnn.tasks.settings import TASK_SETTINGS
 
 from .commands import COMMANDS
 from .parsing import make_parser
+from .preparse import SHORT_FORMS
 from .train_arguments import train_parser
-from .words import SHORT_FORMS
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser

@@ -15,7 +15,7 @@ from .parsing import add_flag, make_parser
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from .forms import Converted
+    from .conversions import Converted
     from .loading import Trained
 
 __all__ = ["EXAMPLES", "main", "parser"]
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
             own.error(f"--{name} belongs to --to {OWNERS[name]}, but the form is {args.to}")
     output = Output(args.json, args.quiet)
 
-    from .forms import FORMS, Wish
+    from .conversions import FORMS, Wish
     from .loading import known_input_bound, load_trained, sequence_model
 
     folder = Path(args.out) if args.out is not None else Path("converted") / args.to

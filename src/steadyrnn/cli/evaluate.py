@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
     import torch
 
-    from steadyrnn.train.machine import choose_device
+    from steadyrnn.train.device import choose_device
 
     from .loading import load_trained, task_of
 

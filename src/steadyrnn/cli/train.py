@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         print(_yaml(request), end="")
         return 0
     from steadyrnn.train.arguments import check_settings
-    from steadyrnn.train.machine import choose_device, machine
+    from steadyrnn.train.device import choose_device, machine
 
     from .measuring import check_names
 
@@ -86,7 +86,7 @@ def _open(request: Request, command: list[str], facts: dict[str, Any]) -> "Run":
     """Make the run's folder, or take the one to go on with."""
     from steadyrnn.engines.calibration import table_record
     from steadyrnn.runs.folder import Run
-    from steadyrnn.train.machine import choose_device
+    from steadyrnn.train.device import choose_device
 
     from .loading import FACTS
 

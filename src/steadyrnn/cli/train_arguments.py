@@ -15,9 +15,9 @@ from steadyrnn.train.settings import TrainSettings
 from .complaints import unknown_option
 from .configuration import Configuration
 from .parsing import HIDDEN, add_flag, make_parser
+from .preparse import bare_words, config_first, nested, value_of, values_of, write_out
 from .recipes import recipe
 from .settings_file import read_settings
-from .words import bare_words, config_first, nested, value_of, values_of, write_out
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser

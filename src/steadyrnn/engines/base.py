@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
 
 from .weights import RecurrentWeight, flattened
 
-__all__ = ["Engine", "Recurrence"]
+__all__ = ["Engine", "Recurrence", "lengths_of"]
 
 
 class Recurrence(NamedTuple):
@@ -36,6 +37,21 @@ class Recurrence(NamedTuple):
         """Every tensor a gradient can reach."""
         weights = flattened(self.weight_hh)
         return (self.input, *self.state, self.weight_ih, *weights, self.bias_ih, self.bias_hh, self.theta)
+
+
+def lengths_of(recurrence: Recurrence) -> Tensor | None:
+    """Return the length of each row, shape (B,), on the CPU; None where all rows run to the end.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero, sizes = torch.zeros(2, 1), torch.tensor([2, 1, 1])
+        >>> lengths_of(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 2, 1), (zero,), zero, zero, batch_sizes=sizes))
+        tensor([3, 1])
+    """
+    sizes = recurrence.batch_sizes
+    if sizes is None:
+        return None
+    return torch.searchsorted(-sizes.cpu(), -torch.arange(recurrence.input.shape[1]))
 
 
 class Engine(ABC):

@@ -12,8 +12,8 @@ from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 
 from .base import Engine, Recurrence
-from .call import Call, Forward, Gradients, Kernel
-from .ops import register, run_op
+from .loop.call import Call, Forward, Gradients, Kernel
+from .loop.ops import register, run_op
 from .weights import stacked
 
 __all__ = ["PIECE", "CuDNNEngine", "mode_of"]

@@ -16,7 +16,7 @@ from .calibration import Fastest, fastest, row_name
 from .calibration_table import VARIABLE
 from .cpu.engine import CPUEngine
 from .deferred import DEFERRED, register_on_demand
-from .ops import is_kept
+from .loop.ops import is_kept
 from .reference import ReferenceEngine
 
 __all__ = ["ENGINES", "Choice", "select"]

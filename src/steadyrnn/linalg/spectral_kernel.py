@@ -7,7 +7,7 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.nn import Parameter
 
-from .nvrtc import Compiled, OnDevice, has_clusters, kernel
+from steadyrnn.gpu.nvrtc import Compiled, OnDevice, has_clusters, kernel
 
 __all__ = ["fits", "kept_numbers", "launch_backward", "launch_forward", "takes"]
 

@@ -12,7 +12,7 @@ from steadyrnn.constraints.base import Constraint
 from steadyrnn.layers.linear import Linear
 
 from .hidden import HiddenLayer
-from .places import WeightLike, by_place
+from .weight_places import WeightLike, by_place
 
 __all__ = ["FeedForward"]
 

@@ -11,7 +11,7 @@ from steadyrnn.constraints.base import Constraint
 
 from .base import FeedForward
 from .hidden import HiddenLayer
-from .places import WeightLike
+from .weight_places import WeightLike
 
 __all__ = ["MLP"]
 

@@ -12,7 +12,7 @@ from steadyrnn.layers.linear import Linear
 
 from .base import FeedForward
 from .hidden import HiddenLayer
-from .places import WeightLike
+from .weight_places import WeightLike
 
 __all__ = ["ResNet", "ResidualBlock"]
 

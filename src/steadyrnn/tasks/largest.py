@@ -11,8 +11,8 @@ from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
 
 from .base import Batch, Interface, Task
-from .coding import coding_by_name
 from .hashing import Stream, integers
+from .number_encoding import coding_by_name
 from .scoring import class_loss, class_scores, class_summary
 from .settings import LargestSettings
 from .splits import cut, split_counts, stream_rows, stream_steps

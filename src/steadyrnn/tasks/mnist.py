@@ -16,9 +16,9 @@ from .guessing import class_guess
 from .hashing import Stream, permutation
 from .idx import gunzip, read_idx
 from .locate import data_folder, read_file
+from .reshape import time_major
 from .scoring import class_loss, class_scores, class_summary
 from .settings import MnistRowsSettings, MnistSettings, PermutedMnistSettings, PixelMnistSettings
-from .steps import time_major
 
 __all__ = ["Mnist", "read_digits"]
 

@@ -12,10 +12,10 @@ from .base import Batch, Interface, Task
 from .examples import Examples, Splits, held_out
 from .guessing import class_guess
 from .locate import data_folder, read_file
+from .reshape import features_per_step, time_major
 from .scoring import class_loss, class_scores, class_summary
 from .series_file import read_series
 from .settings import UcrSettings
-from .steps import features_per_step, time_major
 from .ucr_sets import UcrSet, ucr_set
 
 __all__ = ["Ucr", "read_ucr"]
@@ -25,7 +25,7 @@ class Ucr(Task):
     r"""Name the class of a time series; the 21 sets of the paper's Table 4.
 
     A series of L numbers, z-normalized in the archive, is read D a step: input (L/D, B, D), with D the largest divisor of L
-    up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.steps.features_per_step`), except for 50words, where the table has 27
+    up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.reshape.features_per_step`), except for 50words, where the table has 27
     steps of 10. Labels become classes 0..C-1 in ascending order. Training and test series are those of the archive's
     release of 2015, which the paper used, read from the files of 2018: for three sets that exchanges TRAIN and TEST. 20 % of
     the training series are held out, drawn by the seed; the paper does not give its draw.

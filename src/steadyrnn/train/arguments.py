@@ -13,7 +13,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
-from .machine import AUTOCAST
+from .device import AUTOCAST
 from .optimizers import OPTIMIZERS
 from .progress import Progress
 from .schedules import SCHEDULES

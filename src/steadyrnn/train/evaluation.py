@@ -12,8 +12,8 @@ from steadyrnn.constraints.slot import cached
 from steadyrnn.errors import DataError
 from steadyrnn.tasks.base import Task
 
-from .calling import call_model
-from .machine import autocast as autocast_context
+from .device import autocast as autocast_context
+from .model_call import call_model
 from .randomness import undisturbed
 
 __all__ = ["evaluate"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from steadyrnn.errors import CheckpointError, RunError
 from steadyrnn.tasks.base import Task
 
-from .calling import state_tensors
+from .model_call import state_tensors
 from .optimizer_state import load_optimizer_state, optimizer_state
 from .randomness import random_state, restore_random_state
 from .settings import TrainSettings

@@ -11,13 +11,13 @@ from steadyrnn.constraints.sites import sites
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Task
 
-from .calling import Part, batch_rows, call_model, cut, detached, join_states
 from .clipping import clip, gradient_norm, recurrent_parameters
+from .device import SMALLEST_SCALE, autocast, make_scaler
 from .guard import Guard
-from .machine import SMALLEST_SCALE, autocast, make_scaler
+from .model_call import Part, batch_rows, call_model, cut, detached, join_states
+from .moving_average import Window
 from .optimizers import make_optimizer
 from .settings import TrainSettings
-from .window import Window
 
 __all__ = ["Stepper"]
 

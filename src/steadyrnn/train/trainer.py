@@ -14,8 +14,8 @@ from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
 from .arguments import check_arguments, check_settings
+from .device import choose_device, machine
 from .evaluation import evaluate
-from .machine import choose_device, machine
 from .progress import Progress, Silent
 from .randomness import seed_everything, undisturbed
 from .resuming import load_best, refuse_lost, take_up

@@ -7,7 +7,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Engine, Recurrence
-from ..ops import is_kept, is_plain, register, run_op
+from ..loop.ops import is_kept, is_plain, register, run_op
 from ..weights import Gate, RecurrentWeight, as_gates, flattened, stacked
 from .kernel import CPUKernel
 from .onednn import onednn_runs, run_onednn

@@ -6,8 +6,8 @@ from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.errors import EngineError
 
-from ..call import Call
-from .base import Family
+from ..loop.call import Call
+from ..loop.family import Family
 from .gru import GRUFamily
 from .lstm import LSTMFamily
 from .onednn import OneDNNFamily, onednn_takes

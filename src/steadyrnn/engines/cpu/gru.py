@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ..call import Call, Forward, Gradients
-from .base import Family, Visit, head
-from .memory import Steps, scratch
-from .products import Dense, History, flat, gate_products
+from ..loop.call import Call, Forward, Gradients
+from ..loop.family import Family, Visit, head
+from ..loop.memory import Steps, scratch
+from ..loop.products import Dense, History, flat, gate_products
 
 __all__ = ["GRUFamily"]
 

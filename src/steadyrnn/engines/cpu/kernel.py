@@ -6,11 +6,11 @@ from torch import Tensor
 from steadyrnn.cells.base import Cell
 from steadyrnn.checks import without_autocast
 
-from ..call import Call, Forward, Gradients, Kernel
+from ..loop.call import Call, Forward, Gradients, Kernel
+from ..loop.memory import flushed_denormals
+from ..loop.segments import run_segments, run_segments_back, segments_like
 from .families import family_of
-from .memory import flushed_denormals
 from .onednn import onednn_takes
-from .segments import run_segments, run_segments_back, segments_like
 
 __all__ = ["CPUKernel"]
 

@@ -7,9 +7,9 @@ from steadyrnn.cells.base import State
 from steadyrnn.errors import EngineError
 
 from ..base import Recurrence
-from ..call import Call, Forward, Gradients
-from .base import Family
-from .memory import flushed_denormals
+from ..loop.call import Call, Forward, Gradients
+from ..loop.family import Family
+from ..loop.memory import flushed_denormals
 
 __all__ = ["OneDNNFamily", "onednn_runs", "onednn_takes", "run_onednn"]
 

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation
 
-from ..call import Call, Forward, Gradients
+from ..loop.call import Call, Forward, Gradients
+from ..loop.family import Family, folded_bias, head
+from ..loop.memory import Steps
+from ..loop.products import flat, product_of
 from ..weights import Gate, grouped
-from .base import Family, folded_bias, head
-from .memory import Steps
-from .products import flat, product_of
 
 __all__ = ["RNNFamily"]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.linalg.nvrtc import Compiled, kernel
+from steadyrnn.gpu.nvrtc import Compiled, kernel
 
 from .kinds import NUMBERS, PACKAGE
 from .launch import Rows, gather, processors

@@ -7,12 +7,12 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import constant_result, without_autocast
-from steadyrnn.linalg.nvrtc import OnDevice, has_clusters
+from steadyrnn.gpu.nvrtc import OnDevice, has_clusters
 
 from ..base import Engine, Recurrence
-from ..call import Call, Forward, Gradients, Kernel
-from ..cpu.base import Family
-from ..ops import register, run_op
+from ..loop.call import Call, Forward, Gradients, Kernel
+from ..loop.family import Family
+from ..loop.ops import register, run_op
 from .factored import FactoredLoop, arranged, in_factors
 from .families import family_of
 from .kinds import KINDS, NUMBERS

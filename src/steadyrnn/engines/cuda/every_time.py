@@ -1,9 +1,9 @@
 """The product with the input at every time at float32's accuracy, on the matrix units, from numbers in three parts.
 
 The six terms of a product are one sum, the small ones first: a row of the input has its parts beside each other in that order,
-and so has one of the weight. In this order what the matrix units cut off of the sum is less than what rounding to nearest is
-allowed in :func:`~steadyrnn.engines.rounding.local_rounding`; in another it might be more. The bias is the weight of an input
-that is 1.
+and so has one of the weight. In this order what tensor cores cut off of the sum is less than what rounding to nearest is
+allowed in :func:`~steadyrnn.certificates.rounding.local_rounding`; in another it might be more. The bias is the weight of an
+input that is 1.
 """
 
 import torch

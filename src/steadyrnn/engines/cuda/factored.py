@@ -9,12 +9,12 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.errors import EngineError
-from steadyrnn.linalg.nvrtc import Compiled, kernel
+from steadyrnn.gpu.nvrtc import Compiled, kernel
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Recurrence
-from ..call import Call
-from ..cpu.products import History, flat
+from ..loop.call import Call
+from ..loop.products import History, flat
 from ..weights import stacked
 from .direct import Variant
 from .families import ElmanLoop, Products

@@ -11,9 +11,9 @@ from steadyrnn.cells.base import Cell
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.rnn import RNNStep
 
-from ..call import Call, Forward, Gradients
-from ..cpu.base import Family, folded_bias
-from ..cpu.products import Dense, flat
+from ..loop.call import Call, Forward, Gradients
+from ..loop.family import Family, folded_bias
+from ..loop.products import Dense, flat
 from . import every_time, over_time
 from .direct import elman, takes_bias
 from .kinds import KINDS

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import EngineError
-from steadyrnn.linalg.nvrtc import Compiled, kernel
+from steadyrnn.gpu.nvrtc import Compiled, kernel
 
-from ..call import Call
+from ..loop.call import Call
 from .kinds import NUMBERS, PACKAGE
 from .plan import SHARED, Layout, gather_layout, scatter_layout
 

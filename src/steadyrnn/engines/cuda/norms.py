@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from steadyrnn.linalg.nvrtc import OnDevice, is_there, kernel
+from steadyrnn.gpu.nvrtc import OnDevice, is_there, kernel
 
 from .kinds import PACKAGE
 from .launch import processors

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.backends.cuda import matmul
 
-from steadyrnn.linalg.nvrtc import Compiled, OnDevice, kernel
+from steadyrnn.gpu.nvrtc import Compiled, OnDevice, kernel
 
 from .kinds import PACKAGE
 

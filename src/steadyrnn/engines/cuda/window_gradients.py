@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 
 from steadyrnn.checks import without_autocast
 
-from ..adjoint import gradients_of, wants_graph
 from ..base import Recurrence
+from ..loop.double_backward import gradients_of, wants_graph
 from ..reference import ReferenceEngine
 from .window_loop import Way, run_adjoint, run_windows
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.activations import LeakyReLU
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.linalg.nvrtc import Compiled, OnDevice, kernel
+from steadyrnn.gpu.nvrtc import Compiled, OnDevice, kernel
 
 from ..windows import Windows
 from .kinds import KINDS, NUMBERS, PACKAGE

@@ -14,10 +14,10 @@ from steadyrnn.bounds.norms import above
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
-from steadyrnn.linalg.nvrtc import has_parts
+from steadyrnn.gpu.nvrtc import has_parts
 
 from ..base import Recurrence
-from ..cpu.base import folded_bias
+from ..loop.family import folded_bias
 from ..weights import stacked
 from ..windows import Windows
 from .kinds import KINDS

@@ -15,7 +15,7 @@ from steadyrnn.checks import constant_result
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Engine, Recurrence
-from ..ops import register, run_op
+from ..loop.ops import register, run_op
 from ..weights import RecurrentWeight, flattened, stacked
 from .forms import form_of
 from .kernel import TritonKernel

@@ -13,9 +13,9 @@ from steadyrnn.cells.base import Cell
 from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
 
-from ..call import Call, Forward, Gradients, Kernel
-from ..cpu.products import flat
-from ..cpu.segments import segments_like
+from ..loop.call import Call, Forward, Gradients, Kernel
+from ..loop.products import flat
+from ..loop.segments import segments_like
 from .forms import Form, form_of
 from .gradients import bias_gradients, input_gradients, start_gradient, weight_gradients
 from .launch import Blocks, Loop, blocks_for

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..call import Call
+from ..loop.call import Call
 from .forms import Form
 
 __all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded", "row_lengths"]

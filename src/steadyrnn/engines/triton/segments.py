@@ -5,8 +5,8 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell
 
-from ..call import Call, Forward, Gradients, Kernel
-from ..cpu.segments import added, cuts, piece, segments_like
+from ..loop.call import Call, Forward, Gradients, Kernel
+from ..loop.segments import added, cuts, piece, segments_like
 
 __all__ = ["run_pieces", "run_pieces_back"]
 

@@ -1,0 +1,1 @@
+"""What every engine shares: calls, custom ops, families of cells, segments, products, double backward."""

@@ -1,0 +1,160 @@
+"""What the loops of all cell families share: the call, the walk over time, and the products outside it."""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..base import Recurrence
+from .call import Call, Forward, Gradients
+from .memory import Steps, scratch
+from .products import History, flat
+
+__all__ = ["Family", "Visit", "folded_bias", "head"]
+
+
+class Visit(NamedTuple):
+    """One step of the walk: the time, the rows that run, and the states they come from."""
+
+    time: int
+    rows: int
+    before: tuple[Tensor, ...]  # each (rows, H)
+
+
+def head(tensor: Tensor, rows: int) -> Tensor:
+    """Return the first ``rows`` rows, without a view where that is all of them."""
+    return tensor if tensor.shape[0] == rows else tensor[:rows]
+
+
+class Family(ABC):
+    """A cell family's loop over one call."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.steps, self.batch = call.input.shape[0], call.input.shape[1]
+        self.hidden = call.state[0].shape[1]
+
+    @abstractmethod
+    def forward(self, keep: bool) -> Forward:
+        """Run the loop; with ``keep`` the stash holds what :meth:`backward` needs."""
+
+    @abstractmethod
+    def stash_like(self) -> Tensor:
+        """Return an empty tensor of the shape of the stash that ``forward(keep=True)`` gives."""
+
+    @abstractmethod
+    def backward(
+        self, done: Forward, grad_output: Tensor | None, grad_state: list[Tensor | None], needs_input: bool
+    ) -> Gradients:
+        """Run the adjoint."""
+
+    def visits(self, *states: Steps, back: bool = False) -> Iterator[Visit]:
+        """Yield the visits of a run while ``states`` (views by time, each (B, H)) are being filled; ``back``, last one first.
+
+        Running backwards, a row starts when its last step is met: there the states before are the running rows' last
+        ones with the newcomers' initial ones below.
+        """
+        sizes, start, times = self.call.sizes, tuple(self.call.state), self.running_times()
+        for time in reversed(times) if back else times:
+            rows = self.batch if sizes is None else sizes[time]
+            last = time - times.step
+            running = self.batch if sizes is None or time == times[0] else sizes[last]
+            if time == times[0]:
+                before = tuple(head(s, rows) for s in start)
+            elif rows <= running:
+                before = tuple(head(views[last], rows) for views in states)
+            else:
+                before = tuple(
+                    torch.cat([views[last][:running], s[running:rows]]) for views, s in zip(states, start, strict=True)
+                )
+            yield Visit(time, rows, before)
+
+    def running_times(self) -> range:
+        """Return the times at which any row runs, in the order in which they are run."""
+        sizes = self.call.sizes
+        steps = self.steps if self.batch else 0
+        if sizes is not None:  # which never grow
+            steps = bisect_left(sizes, 0, key=lambda rows: -rows)
+        return range(steps - 1, -1, -1) if self.call.reverse else range(steps)
+
+    def project(self, bias: Tensor | None, out: Tensor) -> Tensor:
+        """Write the input part of every gate at every time to ``out`` (T, B, G * H): one product, outside the loop."""
+        flat_in, flat_out = flat(self.call.input), out.view(self.steps * self.batch, out.shape[-1])
+        if bias is None:
+            torch.mm(flat_in, self.call.weight_ih.t(), out=flat_out)
+        else:
+            torch.addmm(bias, flat_in, self.call.weight_ih.t(), out=flat_out)
+        return out
+
+    def clear_padding(self, tensor: Tensor) -> None:
+        """Zero the rows of ``tensor`` (T, B, ...) that do not run."""
+        if self.call.sizes is not None:
+            for time, rows in enumerate(self.call.sizes):
+                if rows < self.batch:
+                    tensor[time, rows:].zero_()
+
+    def final(self, states: Tensor, start: Tensor) -> Tensor:
+        """Return each row's last state, a fresh tensor (B, H); a row of length 0 keeps its initial one."""
+        if self.steps == 0:
+            return start.clone()
+        last = self.call.times[-1]
+        if self.call.sizes is None:
+            return states[last].clone()
+        result, ended = start.clone(), 0
+        order = range(1) if self.call.reverse else range(self.steps - 1, -1, -1)
+        for time in order:
+            rows = self.call.sizes[time]
+            if rows > ended:
+                result[ended:rows] = states[time, ended:rows]
+                ended = rows
+        return result
+
+    def first(self, adjoint: Tensor) -> Tensor:
+        """Return ``adjoint`` (T, B, ...) at each row's first step, zero for a row of length 0; shape (B, ...)."""
+        if not self.call.reverse or self.call.sizes is None:
+            return adjoint[self.call.times[0]]
+        result, started = torch.zeros_like(adjoint[0]), 0
+        for time in self.call.times:
+            rows = self.call.sizes[time]
+            if rows > started:
+                result[started:rows] = adjoint[time, started:rows]
+                started = rows
+        return result
+
+    def history(self, adjoint: Tensor, states: Tensor, start: Tensor) -> History:
+        """Return adjoints (T, B, N) beside the states (T, B, H) they came from, the initial ones apart."""
+        if self.steps == 0:
+            return History(adjoint, states, adjoint.new_zeros(0, adjoint.shape[-1]), start[:0])
+        late, early = (adjoint[:-1], states[1:]) if self.call.reverse else (adjoint[1:], states[:-1])
+        return History(late, early, self.first(adjoint), start)
+
+    def outside(self, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        """Return the gradients of input, input weight and input bias from the gates' adjoint (T, B, G * H)."""
+        rows = flat(adjoint)
+        return (
+            self.grad_input(adjoint, needs_input),
+            rows.t() @ flat(self.call.input),
+            None if self.call.bias_ih is None else rows.sum(0),
+        )
+
+    def grad_input(self, adjoint: Tensor, needed: bool) -> Tensor | None:
+        """Return the gradient of the input, where it is needed, from the gates' adjoint (T, B, G * H)."""
+        return (flat(adjoint) @ self.call.weight_ih).view(self.call.input.shape) if needed else None
+
+    def carry(self, grad: Tensor | None, like: Tensor) -> Tensor:
+        """Return the adjoint of the final state as a tensor the loop may overwrite (and return as the initial one's)."""
+        return torch.zeros_like(like) if grad is None else grad.clone(memory_format=torch.contiguous_format)
+
+    def adjoint_memory(self, name: str, width: int) -> Tensor:
+        """Return scratch (T, B, ``width``) for adjoints."""
+        return scratch(name, (self.steps, self.batch, width), self.call.input)
+
+
+def folded_bias(call: Call | Recurrence) -> Tensor | None:
+    """Return the sum of both biases, or the one there is."""
+    if call.bias_ih is None or call.bias_hh is None:
+        return call.bias_ih if call.bias_hh is None else call.bias_hh
+    return call.bias_ih + call.bias_hh

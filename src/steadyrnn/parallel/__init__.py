@@ -1,0 +1,1 @@
+"""Time-parallel evaluation of a layer that contracts: bounds, plan, run, report."""

@@ -1,0 +1,177 @@
+"""What a call of a time-parallel layer proves and what it took."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from steadyrnn.bounds.norms import above
+from steadyrnn.errors import CertificateError
+
+from .gradients import Evidence
+
+__all__ = ["LayerRun", "ParallelReport"]
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """One layer of the stack in one call.
+
+    Args:
+        name: The end of the names of its weights.
+        rate: The proven rate of contraction.
+        norm: The norm it holds in.
+        warmup: Steps that each window runs before its outputs count.
+        chunk: Steps whose outputs count.
+        windows: How many windows ran as one batch; 1 is the sequential run.
+        sweeps: How often all windows were run again.
+        depth: Steps run one after another.
+        truncation: Bound on the 2-norm of the error of every output, without rounding; errors of the layers below
+            included.
+        rounding: Bound on what rounding adds to it.
+        engine: What ran.
+        verified: Bound on the 2-norm of the error of every output against the exact run, rounding included; None where the
+            run was not verified.
+    """
+
+    name: str
+    rate: float
+    norm: str
+    warmup: int
+    chunk: int
+    windows: int
+    sweeps: int
+    depth: int
+    truncation: float
+    rounding: float
+    engine: str
+    verified: float | None = None
+
+
+@dataclass(frozen=True)
+class ParallelReport:
+    """What the last call proves: every h_t is within ``error`` (2-norm) of the sequential run's.
+
+    That is ``truncation + rounding``, or, where the call was verified, one number that was proven from the states themselves.
+
+    Before the first call all numbers are zero. Of a stack ``depth`` and ``sweeps`` are sums, ``truncation`` and
+    ``rounding`` the largest of a layer, and the rest is that of the layer with the largest rate.
+
+    Args:
+        tol: What was asked for; ``truncation`` is at most this.
+        layers: Each layer's run.
+    """
+
+    tol: float
+    layers: tuple[LayerRun, ...]
+    evidence: Evidence = field(default_factory=Evidence, compare=False, repr=False)
+
+    @property
+    def slowest(self) -> LayerRun:
+        """The run of the layer with the largest rate."""
+        return max(self.layers, key=lambda layer: layer.rate)
+
+    @property
+    def truncation(self) -> float:
+        """Bound on the error of every state in exact arithmetic."""
+        return max(layer.truncation for layer in self.layers)
+
+    @property
+    def rounding(self) -> float:
+        """Bound on what rounding adds, whether the sequential run is exact or computed in the same dtype."""
+        return max(layer.rounding for layer in self.layers)
+
+    @property
+    def verified(self) -> float | None:
+        """Bound on the error of every state against the exact run, rounding included; None where it was not asked for."""
+        found = [layer.verified for layer in self.layers if layer.verified is not None]
+        return max(found) if found else None
+
+    @property
+    def error(self) -> float:
+        """Bound on the error of every state: the verified one, or else truncation and rounding together."""
+        return above(self.truncation + self.rounding) if self.verified is None else self.verified
+
+    @property
+    def gradient(self) -> float:
+        r"""Bound on what truncation does to the gradient by the weights, for the cotangents that arrived in ``backward``.
+
+        Rounding is not in it. In float32 a gradient differs from the exact one by far more than a small bound says.
+
+        .. math:: \sum_t \lVert g_t \rVert F_t
+
+        bounds the Frobenius norm of the difference between the gradient of this run and of the sequential one, both for
+        the cotangents :math:`g_t` of the outputs (and of the final state, at its time), in exact arithmetic, over W, U and
+        b together (torch's two vectors as the one they add up to). :math:`F_t` is MATH 4.3 for a loss of gradient 1, with
+        the context of t: warm-up, sweeps and position. For a piecewise linear activation it is
+        :func:`~steadyrnn.bounds.parallel_gradients.masked_gradient_error`, from the steps at which masks are proven equal.
+
+        Raises:
+            CertificateError: Nothing arrived yet, or no theorem gives a bound: gated cells, stacks, an activation that is
+                neither smooth nor piecewise linear.
+        """
+        return self.evidence.bound()
+
+    @property
+    def depth(self) -> int:
+        """Steps run one after another, of all layers."""
+        return sum(layer.depth for layer in self.layers)
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps of all layers."""
+        return sum(layer.sweeps for layer in self.layers)
+
+    @property
+    def chunk(self) -> int:
+        """Steps of a window whose outputs count."""
+        return self.slowest.chunk
+
+    @property
+    def warmup(self) -> int:
+        """Steps of a window before that."""
+        return self.slowest.warmup
+
+    @property
+    def windows(self) -> int:
+        """How many windows ran as one batch."""
+        return self.slowest.windows
+
+    @property
+    def rate(self) -> float:
+        """The largest rate of a layer."""
+        return self.slowest.rate
+
+    @property
+    def norm(self) -> str:
+        """The norm of that rate."""
+        return self.slowest.norm
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it; ``gradient`` (of truncation alone) is None where there is no bound."""
+        names = "tol", "error", "truncation", "rounding", "verified", "depth", "sweeps", "chunk", "warmup", "windows"
+        numbers = {name: getattr(self, name) for name in (*names, "rate", "norm")}
+        return {**numbers, "gradient": self._gradient_or_none(), "layers": [asdict(layer) for layer in self.layers]}
+
+    def _gradient_or_none(self) -> float | None:
+        try:
+            return self.gradient
+        except CertificateError:
+            return None
+
+    def __str__(self) -> str:
+        """Return the report in words."""
+        if not self.depth:
+            return f"time-parallel, not run yet: contraction {self.rate:.6g} in the {self.norm}, truncation to {self.tol:g}."
+        swept = f" and {self.sweeps} sweeps" if self.sweeps else ""
+        if self.verified is None:
+            within = f"{self.truncation:.3g} (asked: {self.tol:g}) plus rounding of {self.rounding:.3g} of the sequential run"
+        else:
+            within = f"{self.verified:.3g} (asked: {self.tol:g}) of the exact run, rounding included"
+        gradient = self._gradient_or_none()
+        learned = (
+            "" if gradient is None else f"\nTruncation changes the gradient by at most {gradient:.3g}; rounding is not in it."
+        )
+        return (
+            f"time-parallel: every state within {within}, in {self.depth} steps one after another: {self.windows} windows of "
+            f"{self.chunk} behind {self.warmup} of warm-up{swept}.\n"
+            f"Contraction {self.rate:.6g} in the {self.norm}. MATH 6.1 to 6.{5 if self.verified is None else 6}.{learned}"
+        )

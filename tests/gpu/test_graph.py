@@ -1,0 +1,70 @@
+"""A function that is run again from a CUDA graph returns what it returns."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+
+from steadyrnn.gpu import graph
+from steadyrnn.gpu.graph import replayed
+
+
+def shifted_product(x: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+    product = x @ x.mT
+    product = product if shift is None else product + shift
+    return product.tanh(), product.max()
+
+
+def test_on_a_cpu_the_function_is_called() -> None:
+    x = torch.randn(3, 4)
+    assert all(torch.equal(a, b) for a, b in zip(replayed(shifted_product, (x, None)), shifted_product(x, None), strict=True))
+    assert not graph._known
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("with_shift", [False, True])
+def test_a_replay_returns_what_the_function_does(with_shift: bool) -> None:
+    graph._known.clear()
+    kept = []
+    for _ in range(5):
+        x = torch.randn(64, 32, device="cuda").mT.contiguous().mT  # arguments need not be contiguous
+        shift = torch.randn(64, 1, device="cuda") if with_shift else None
+        kept.append((replayed(shifted_product, (x, shift)), shifted_product(x, shift)))
+    assert next(iter(graph._known.values()))[1] is not None
+    for found, expected in kept:  # a later replay does not overwrite results
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_other_shapes_dtypes_and_streams_have_graphs_of_their_own() -> None:
+    graph._known.clear()
+    for _ in range(3):
+        for x in (
+            torch.randn(8, 3, device="cuda"),
+            torch.randn(9, 3, device="cuda"),
+            torch.randn(8, 3, device="cuda").double(),
+        ):
+            torch.testing.assert_close(replayed(shifted_product, (x, None)), shifted_product(x, None))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x = torch.randn(8, 3, device="cuda")
+            torch.testing.assert_close(replayed(shifted_product, (x, None)), shifted_product(x, None))
+    assert len(graph._known) <= graph._GRAPHS
+
+
+@pytest.mark.gpu
+def test_threads_do_not_mix_their_numbers() -> None:
+    graph._known.clear()
+
+    def run(seed: int) -> bool:
+        generator = torch.Generator("cuda").manual_seed(seed)
+        for _ in range(50):
+            x = torch.randn(64, 64, device="cuda", generator=generator)
+            found = replayed(shifted_product, (x, None))[1]
+            if abs(float(found - shifted_product(x, None)[1])) > 1e-3:
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(4)))
