@@ -1,13 +1,16 @@
 """What a cell promises: torch's step, row by row, pure, and known by its key."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
+from steadyrnn.activations import Tanh
 from steadyrnn.cells.base import Cell, Recur
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.registry import CELLS, cell_from_key
+from steadyrnn.cells.registry import CELLS, cell_from_key, register_cell
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.errors import ArgumentError
 from tests.support.errors import assert_equal_up_to_rounding
@@ -157,3 +160,46 @@ def test_lstm_states_are_hidden_and_cell() -> None:
     h, c = Arguments(LSTMStep()).step()
     assert (h.abs() < 1).all()
     assert h.shape == c.shape == (ROWS, HIDDEN)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_pickled_before_there_were_records_gets_its_own(name: str) -> None:
+    cell = CELLS[name]
+    before = cell.__reduce_ex__(4)
+    state = {field.name: getattr(cell, field.name) for field in dataclasses.fields(cell)}  # type: ignore[arg-type]
+    restored = before[0](*before[1])
+    restored.__setstate__(state)
+    assert restored == cell
+    assert restored.record == cell.record
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_rows_of_a_gate_follow_torchs_order(name: str) -> None:
+    record = CELLS[name].record
+    rows = [record.gate_rows(gate, HIDDEN) for gate in record.gates]
+    assert [row.start for row in rows] == list(range(0, len(record.gates) * HIDDEN, HIDDEN))
+    assert record.gate_rows(record.gates, HIDDEN) == slice(0, len(record.gates) * HIDDEN)
+
+
+def test_a_family_is_registered_once() -> None:
+    with pytest.raises(ArgumentError, match="registered already"):
+        register_cell("lstm", lambda rest: LSTMStep())
+
+
+def test_a_family_whose_key_leads_elsewhere_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="an equal cell"):
+        register_cell("other", lambda rest: LSTMStep())
+    with pytest.raises(ArgumentError, match="names no cell"):
+        cell_from_key("other")
+
+
+def test_a_subclass_of_an_activation_has_no_kernel_of_its_own() -> None:
+    class Doubled(Tanh):
+        name = "doubled-tanh"
+
+        def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+            return 2 * x.tanh()
+
+    record = RNNStep(Doubled()).record
+    assert (record.cudnn_mode, record.torch_name, record.onnx_name) == (None, None, None)
+    assert Doubled.kernel is None

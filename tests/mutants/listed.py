@@ -308,7 +308,7 @@ _CLI = [
 ]  # fmt: skip
 
 _SHARED = [
-    Mutant("slope of tanh without its square", "activations.py",
+    Mutant("slope of tanh without its square", "activations/elementwise.py",
            "        return 1 - x * x", "        return 1 - x", ("test_activations.py::test_derivative_is_autograds",)),
     Mutant("a word is taken for True", "checks.py",
            "    if not isinstance(value, int | numpy.bool_) or value not in (0, 1):", "    if value is None:",

@@ -1,10 +1,12 @@
-"""What a cell is: the names of its gates and one step."""
+"""What a cell is: one step, and the record of what others need to know of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any
 
 from torch import Tensor
+
+from .record import CellRecord
 
 __all__ = ["Cell", "Recur", "State"]
 
@@ -19,19 +21,39 @@ class Cell(ABC):
     """One step of a recurrent network.
 
     Laws: ``step`` is pure and differentiable to any order; row b of its result depends on row b of its arguments only;
-    ``cell_from_key(cell.key)`` is an equal cell.
+    ``cell_from_key(cell.key)`` is an equal cell. To add one, give it a ``record`` and a ``step``, and call
+    :func:`~steadyrnn.cells.registry.register_cell`.
     """
 
-    gates: ClassVar[str]
-    """One letter a gate, in the order in which torch stacks them in a weight of G * H rows."""
-    candidate: ClassVar[str]
-    """The gate that a single constraint is put on."""
-    states: ClassVar[int]
+    record: CellRecord
+    """All that others need to know of it, as a class attribute or one of the object."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled cell, also one that was pickled when cells had no record."""
+        self.__dict__.update(state)
+        prepare = getattr(self, "__post_init__", None)
+        if prepare is not None:
+            prepare()
 
     @property
-    @abstractmethod
     def key(self) -> str:
         """A string from which ``cell_from_key`` builds an equal cell: what a custom op can carry."""
+        return self.record.key
+
+    @property
+    def gates(self) -> str:
+        """One letter per gate, in the order in which torch stacks them."""
+        return self.record.gates
+
+    @property
+    def candidate(self) -> str:
+        """The gate that a single constraint is put on."""
+        return self.record.candidate
+
+    @property
+    def states(self) -> int:
+        """How many tensors its state consists of."""
+        return len(self.record.state_names)
 
     @abstractmethod
     def step(self, gates_x: Tensor, state: State, recur: Recur, theta: Tensor | None) -> State:

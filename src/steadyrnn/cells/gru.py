@@ -5,8 +5,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .base import Cell, Recur, State
+from .record import CellRecord
 
 __all__ = ["GRUStep"]
+
+
+RESET_AFTER = CellRecord(
+    "gru:after", "rzn", reset_after=True, theorem="gru", kernel="gru_after", cudnn_mode=3, torch_name="GRU", onnx_name="GRU",
+    measured_as="gru-after",
+)  # fmt: skip
+RESET_BEFORE = CellRecord("gru:before", "rzn", reset_after=False, theorem="gru", kernel="gru_before", onnx_name="GRU")
 
 
 @dataclass(frozen=True)
@@ -16,7 +24,7 @@ class GRUStep(Cell):
     .. math::
         r &= \sigma(W_r h + U_r x + b_r), \quad z = \sigma(W_z h + U_z x + b_z) \\
         n &= \tanh(U_n x + b_n + r \circ (W_n h + c_n)) \quad\text{(reset after, torch's form)} \\
-        n &= \tanh(U_n x + b_n + W_n (r \circ h) + c_n) \quad\text{(reset before, MATH 3.8)} \\
+        n &= \tanh(U_n x + b_n + W_n (r \circ h) + c_n) \quad\text{(reset before)} \\
         h^+ &= (1 - z) \circ n + z \circ h
 
     Example:
@@ -28,14 +36,10 @@ class GRUStep(Cell):
     """
 
     reset_after: bool = True
-    gates = "rzn"
-    candidate = "n"
-    states = 1
 
-    @property
-    def key(self) -> str:
-        """The family's name and the place of the reset gate."""
-        return "gru:after" if self.reset_after else "gru:before"
+    def __post_init__(self) -> None:
+        """Look up the record."""
+        object.__setattr__(self, "record", RESET_AFTER if self.reset_after else RESET_BEFORE)
 
     def step(self, gates_x: Tensor, state: State, recur: Recur, theta: Tensor | None) -> State:
         """Return the next state; shapes as in :class:`~steadyrnn.cells.base.Cell`."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .base import Cell, Recur, State
+from .record import CellRecord
 
 __all__ = ["LSTMStep"]
 
@@ -24,14 +25,10 @@ class LSTMStep(Cell):
         tensor([[0.5000]])
     """
 
-    gates = "ifgo"
-    candidate = "g"
-    states = 2
-
-    @property
-    def key(self) -> str:
-        """The family's name."""
-        return "lstm"
+    record = CellRecord(
+        "lstm", "ifgo", candidate="g", state_names=("state", "cell"), theorem="lstm", kernel="lstm", cudnn_mode=2,
+        onednn_mode=2, torch_name="LSTM", onnx_name="LSTM", measured_as="lstm",
+    )  # fmt: skip
 
     def step(self, gates_x: Tensor, state: State, recur: Recur, theta: Tensor | None) -> State:
         """Return the next state; shapes as in :class:`~steadyrnn.cells.base.Cell`."""

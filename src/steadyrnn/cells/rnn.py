@@ -7,6 +7,7 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 
 from .base import Cell, Recur, State
+from .record import CellRecord
 
 __all__ = ["RNNStep"]
 
@@ -22,15 +23,27 @@ class RNNStep(Cell):
     """
 
     activation: Activation
-    gates = "h"
-    candidate = "h"
-    states = 1
 
-    @property
-    def key(self) -> str:
-        """The activation's key behind the family's name."""
-        return f"rnn:{self.activation.key}"
+    def __post_init__(self) -> None:
+        """Fill in the record from the activation's facts."""
+        object.__setattr__(self, "record", _record_of(self.activation))
 
     def step(self, gates_x: Tensor, state: State, recur: Recur, theta: Tensor | None) -> State:
         """Return the next state; shapes as in :class:`~steadyrnn.cells.base.Cell`."""
         return (self.activation.value(gates_x + recur(state[0], "h"), theta),)
+
+
+def _record_of(activation: Activation) -> CellRecord:
+    """Return the record of the Elman cell with this activation."""
+    cudnn, torch_name, onnx_name = activation.cudnn_mode, activation.torch_name, activation.onnx_name
+    return CellRecord(
+        f"rnn:{activation.key}",
+        "h",
+        activation=activation,
+        theorem="elman",
+        kernel="elman",
+        cudnn_mode=cudnn,
+        torch_name=None if torch_name is None else "RNN",
+        onnx_name=None if onnx_name is None else "RNN",
+        measured_as="rnn-leaky_relu" if cudnn is None else f"rnn-{activation.name}",
+    )

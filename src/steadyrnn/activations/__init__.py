@@ -1,0 +1,48 @@
+"""Activations: value, derivative and facts in one object, read by engines, certificates and conversions alike."""
+
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
+
+from .base import ACTIVATION_CLASSES, Activation, activation_class, activation_from_key
+from .elementwise import Absolute, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
+from .modrelu import ModReLU
+
+__all__ = [
+    "ACTIVATIONS",
+    "ACTIVATION_CLASSES",
+    "Absolute",
+    "Activation",
+    "Identity",
+    "LeakyReLU",
+    "ModReLU",
+    "ReLU",
+    "Sigmoid",
+    "Tanh",
+    "activation_class",
+    "activation_from_key",
+    "as_activation",
+]
+
+ACTIVATIONS: dict[str, type[Activation]] = {
+    cls.name: cls for cls in (Tanh, ReLU, LeakyReLU, Absolute, Identity, Sigmoid, ModReLU)
+}
+
+
+def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") -> Activation:
+    """Return the activation of this name, or the object itself; ``name`` is the argument's, for the error.
+
+    Example:
+        >>> as_activation("relu")
+        ReLU()
+    """
+    if isinstance(nonlinearity, Activation):
+        if activation_class(nonlinearity.name) is not type(nonlinearity):
+            raise ArgumentError(
+                f"`{name}` is a {type(nonlinearity).__qualname__}, but the name {nonlinearity.name!r} belongs to "
+                "another class. Give every activation a `name` of its own."
+            )
+        return nonlinearity
+    if not isinstance(nonlinearity, str):
+        raise ArgumentTypeError(f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}.")
+    if nonlinearity not in ACTIVATIONS:
+        raise ArgumentError(not_among(name, nonlinearity, ACTIVATIONS))
+    return ACTIVATIONS[nonlinearity]()
