@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy
@@ -36,7 +37,9 @@ __all__ = [
     "check_weight",
     "constant_in_onnx",
     "constant_result",
+    "creating_on_cpu",
     "is_traced",
+    "multiplies_in_full_float32",
     "refuse_quantization",
     "refuse_script",
     "without_autocast",
@@ -230,6 +233,43 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     traced = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     on = autocasts(device) or (traced and device.type != "meta")
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
+def multiplies_in_full_float32() -> bool:
+    """Say whether products of float32 matrices are known to keep all digits; torch refuses to say where backends differ.
+
+    Example:
+        >>> multiplies_in_full_float32()
+        True
+    """
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:
+        return False
+
+
+def creating_on_cpu(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function create its tensors on the CPU, whatever default device is set: proofs are made there.
+
+    Tensors that are made like others stay where those are.
+
+    Example:
+        >>> @creating_on_cpu
+        ... def ones() -> Tensor:
+        ...     return torch.ones(2)
+        >>> with torch.device("meta"):
+        ...     ones().device
+        device(type='cpu')
+    """
+
+    @wraps(function)
+    def on_cpu(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.get_default_device().type == "cpu":
+            return function(*args, **kwargs)
+        with torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return on_cpu
 
 
 def constant_result(function: Callable[P, R]) -> Callable[P, R]:

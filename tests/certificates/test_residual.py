@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import steadyrnn.certificates.residual as residual_module
+from steadyrnn.bounds.norms import above
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.certificates.residual import ExactStep, in_double, leftovers, linear_scan, scan_rounding, turned
 from steadyrnn.engines.base import Recurrence
@@ -57,8 +58,8 @@ def test_states_are_moved_into_the_box_and_the_way_is_told(name: str) -> None:
     output = REFERENCE.run(run)[0].detach()
     output[3, 1, 2] = 13.0
     (part,) = leftovers(*exactly(run), output, box)
-    assert float(part.moved[3, 1]) == 3
-    assert float(part.moved.sum()) == 3
+    assert 3 <= float(part.moved[3, 1]) <= above(3.0, 128)  # rounded up
+    assert float(part.moved.sum() - part.moved[3, 1]) < 1e-150
     assert float(part.residual[2, 3, 1].abs()) < 14
 
 

@@ -1,7 +1,9 @@
 """A bound on the error of any outputs: never below the true one, close to it where it can be, and refused by name."""
 
 import copy
+from dataclasses import dataclass
 from fractions import Fraction
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
 import steadyrnn as sr
+from steadyrnn.activations import Activation
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
 from steadyrnn.engines.base import Recurrence
@@ -446,7 +449,77 @@ def test_a_gpu_proves_of_every_run_what_it_proves_of_a_first_one(kind: str, form
         output[30 + repeat, 1] += 10.0**-repeat
         found = sr.verify(there, x.cuda(), output.cuda())
         assert bool((wrong(output, truth) <= found.errors.cpu() + slack).all())
-        graph._known.clear()
+        graph._entries.clear()
         first = sr.verify(there, x.cuda(), output.cuda())
         torch.testing.assert_close(found.errors, first.errors, rtol=1e-12, atol=0)
         sr.verify(there, x.cuda(), output.cuda())  # by which a graph is captured again
+
+
+def test_the_way_into_the_box_is_rounded_up_by_as_many_terms_as_it_has() -> None:
+    """With zero weights the box is a point, and the norm of a constant output is known exactly."""
+    size, entry = 4096, 1.4142135623730951e20
+    gru = nn.GRU(1, size, bias=False)
+    with torch.no_grad():
+        for parameter in gru.parameters():
+            parameter.zero_()
+    for factor in (1.0, 1.1, 1.3, 1.7):
+        output = torch.full((1, 1, size), factor * entry, dtype=torch.float64)
+        found = sr.verify(gru, torch.zeros(1, 1, 1), output)
+        assert Fraction(found.error) ** 2 >= size * Fraction(float(output[0, 0, 0])) ** 2
+
+
+def scaled_tanh(scale: float) -> Activation:
+    """Return an activation of a class that has the same name every time."""
+
+    @dataclass(frozen=True)
+    class Mine(Activation):
+        name = "mine"
+        slopes = (0.0, 1.0)
+        steepness = (0.0, 1.0)
+        smoothness = 2.0
+
+        def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+            return scale * torch.tanh(x)
+
+        def derivative(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+            return scale * (1 - torch.tanh(x) ** 2)
+
+    return Mine()
+
+
+def test_an_activation_that_is_defined_again_has_a_proof_of_its_own() -> None:
+    x, outputs, layers = torch.randn(30, 2, 3), [], []
+    for scale in (1.0, 0.5):
+        torch.manual_seed(0)
+        layers.append(sr.RNN(3, 8, nonlinearity=scaled_tanh(scale), transition=sr.SpectralBall(0.8)))
+        outputs.append(layers[-1](x)[0].detach())
+        assert sr.verify(layers[-1], x, outputs[-1]).error < 1e-5
+    error = float((outputs[0] - outputs[1]).norm(dim=-1).max())
+    assert sr.verify(layers[1], x, outputs[0]).error >= error > 0.1
+
+
+def test_numbers_behind_the_end_whose_squares_underflow_are_errors() -> None:
+    rnn, x = nn.RNN(2, 4, dtype=torch.float64), torch.randn(6, 2, 2, dtype=torch.float64)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(0.3)
+        output = sr.from_torch(rnn)(x, lengths=[6, 3])[0]
+    output[4, 1] = 1e-170
+    found = sr.verify(rnn, x, output, lengths=[6, 3])
+    assert float(found.errors[4, 1]) >= 2e-170
+    assert float(found.errors[5, 1]) == 0
+
+
+@pytest.mark.parametrize("kind", ["tanh", *GATED])
+def test_a_default_device_changes_nothing(kind: str) -> None:
+    layer, x = layer_of(kind), unit_inputs(30, 2, 5, dtype=torch.float32)
+    output = layer(x)[0].detach()
+    expected = sr.verify(layer, x, output).error
+    import_module("steadyrnn.certificates.verify")._KNOWN.clear()
+    with torch.device("meta"):
+        assert sr.verify(layer, x, output).error == expected
+
+
+def test_outputs_of_eight_bits_are_read() -> None:
+    layer, x = layer_of("tanh"), unit_inputs(30, 2, 5, dtype=torch.float32)
+    output = layer(x)[0].detach().to(torch.float8_e4m3fn)
+    assert sr.verify(layer, x, output).error == sr.verify(layer, x, output.float()).error

@@ -52,7 +52,10 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
         zeros = output.new_zeros(output.shape[:2], dtype=torch.float64)
         return LayerErrors(zeros, LayerVerification(proof.weights.name, contraction.rate, contraction.norm.name, 0.0, 0.0))
     if device not in proof.prepared:
-        proof.prepared[device] = Evaluation(proof, device)
+        ready = Evaluation(proof, device)
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # another stream may use it next
+        proof.prepared[device] = ready
     wrong = None if entering is None else turned(entering, run)
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
     given = (turned(run.input, run), turned(output, run), wrong, running, *run.state)
@@ -85,7 +88,7 @@ class Evaluation:
         self.widest = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
         self.rest = 0.0
         if isinstance(weights.cell, RNNStep):
-            origin = torch.zeros(weights.size, dtype=torch.float64)
+            origin = weights.weight_hh.new_zeros(weights.size)
             self.rest = float(weights.cell.activation.value(origin, weights.theta).norm())
 
     def __call__(self, x: Tensor, output: Tensor, wrong: Tensor | None, running: Tensor | None, *state: Tensor) -> State:

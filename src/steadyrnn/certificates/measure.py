@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.bounds.norms import ROUND_OFF, Ellipsoid, MaxNorm, Norm, above
+from steadyrnn.checks import multiplies_in_full_float32
 
 __all__ = ["Measure"]
 
@@ -37,7 +38,7 @@ class Measure:
             return self._lengths(states, torch.float64)
         if self.norm.matrix.dim() == 1:
             return self._lengths(states * self.scale, torch.float64)
-        if self.short is not None and torch.get_float32_matmul_precision() == "highest":  # few digits are enough
+        if self.short is not None and multiplies_in_full_float32():  # few digits are enough
             norms = self._of_product(self.short, states.flatten(1).float(), _LIFT).view(states.shape[1:])
             if math.isfinite(float(norms.sum())):
                 return norms

@@ -71,8 +71,9 @@ def typical_error(tier: Tier, size: int) -> float:
     proves least of the mean over directions: the same for every run of the layer.
     """
     norm = tier.contraction.norm
-    drawn = torch.randn(_DIRECTIONS, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    states = torch.zeros(_DIRECTIONS, norm.size, dtype=torch.float64)
+    generator = torch.Generator("cpu").manual_seed(0)
+    drawn = torch.randn(_DIRECTIONS, size, dtype=torch.float64, device="cpu", generator=generator)
+    states = drawn.new_zeros(_DIRECTIONS, norm.size)
     states[:, -size:] = torch.nn.functional.normalize(drawn, dim=-1)  # of an LSTM c is first
     return float(norm(states).mean()) / (1 - tier.contraction.rate) * to_output(norm, size)
 
@@ -121,7 +122,7 @@ def coarse(bound: float) -> float:
         >>> coarse(0.0), coarse(1.0), round(coarse(1.001), 4)
         (0.0, 1.0, 1.0109)
     """
-    if bound <= 0 or not math.isfinite(bound):
+    if bound <= 0 or not bound < 2.0**1000:
         return bound
     place = math.ceil(64 * math.log2(bound))
     found = math.exp2(place / 64)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Tanh
-from steadyrnn.bounds.norms import ROUND_OFF, above
+from steadyrnn.bounds.norms import ROUND_OFF, TINY, above
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
@@ -115,6 +115,7 @@ def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: S
         if move and box is not None:
             now.clamp_(-box[0], box[0])
             moved = torch.linalg.vector_norm(output[times] - now, dim=-1)
+            moved.mul_(above(1.0, 64 + size)).add_(math.sqrt(size * TINY))  # it has as many roundings as terms
         behind = output[times] if moved is None else now  # the same numbers; those packed more densely are read faster
         if len(state) == 1:
             residual = step.residual(before, behind, memory)

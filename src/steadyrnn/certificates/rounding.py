@@ -11,6 +11,7 @@ from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import multiplies_in_full_float32
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.weights import Gate, as_gates
 from steadyrnn.errors import CertificateError
@@ -140,5 +141,5 @@ def _lstm(linear: Number, own: float, cell: float, root: float) -> Number:
 
 def _product_round_off(x: Tensor, round_off: float) -> float:
     """Return the unit round-off of a product, which a GPU may be allowed to round to ten bits."""
-    short = x.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    short = x.dtype == torch.float32 and not multiplies_in_full_float32()
     return 2.0**-9 if short else round_off

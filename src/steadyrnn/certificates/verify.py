@@ -4,6 +4,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import TINY, above
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
+from steadyrnn.checks import autocasts, carries_transform, check_finite, creating_on_cpu, without_autocast
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.errors import (
@@ -40,6 +41,7 @@ from .verification import LayerVerification, Verification
 __all__ = ["verify"]
 
 
+@creating_on_cpu
 def verify(
     module: nn.Module,
     input: Tensor | PackedSequence,
@@ -167,6 +169,7 @@ def opened_output(
         hint = " Give the first of what the layer returns." if isinstance(output, tuple) and not packed else ""
         raise ArgumentTypeError(f"`output` must be {kind}, but is of type {type(output).__name__}.{hint}")
     numbers: Tensor = output.data if isinstance(output, PackedSequence) else output
+    numbers = numbers.float() if numbers.dtype.itemsize == 1 and numbers.is_floating_point() else numbers  # exact
     like: Tensor = input.data if isinstance(input, PackedSequence) else input
     if numbers.device != like.device:
         raise DeviceError(f"`output` is on {numbers.device}, but `input` is on {like.device}. Move one of them.")
@@ -265,7 +268,10 @@ def behind_the_end(errors: Tensor, output: Tensor, batch_sizes: Tensor | None) -
     if batch_sizes is None:
         return errors
     running = running_rows(batch_sizes, output.shape[1], output.device)
-    norms = torch.linalg.vector_norm(output.double(), dim=-1) * above(1.0, 64 + output.shape[-1])
+    width, there = output.shape[-1], (output != 0).any(-1)
+    norms = torch.linalg.vector_norm(output.double(), dim=-1) * above(1.0, 64 + width) + there.double() * math.sqrt(
+        width * TINY
+    )
     found = torch.where(running, errors, norms)
     if found.numel() and not math.isfinite(float(found.max())):
         raise NotFiniteError("`output` holds NaN or infinity behind the end of a row, or numbers whose squares overflow.")
@@ -314,8 +320,9 @@ def same_numbers(weights: Weights, cell: Cell) -> Weights:
 
 
 _KNOWN: OrderedDict[tuple[Any, ...], Proof] = OrderedDict()
-"""Proofs by a checksum of the weights: looking for a norm takes longer than a run does."""
+"""Proofs by a checksum of the weights and the cell itself, as an activation may be defined anew under the same name."""
 _MOST = 16
+_LOCK = Lock()
 
 
 def known_proof(weights: Weights, state: State, entry_bound: float, effort: str, exactly: bool = False) -> Proof:
@@ -340,12 +347,14 @@ def known_proof(weights: Weights, state: State, entry_bound: float, effort: str,
 def proof_for(weights: Weights, checksum: str, entry_bound: float | None, effort: str) -> Proof:
     """Return a proof for inputs up to a bound, and remember it."""
     starts = () if entry_bound is None else tuple(float(s[0]) for s in weights.initial if len(s))
-    key = (checksum, weights.name, weights.slack, starts, entry_bound, effort)
-    if key in _KNOWN:
-        _KNOWN.move_to_end(key)
-        return _KNOWN[key]
+    key = (checksum, weights.cell, weights.name, weights.slack, starts, entry_bound, effort)
+    with _LOCK:
+        if key in _KNOWN:
+            _KNOWN.move_to_end(key)
+            return _KNOWN[key]
     proof = proof_of(certify_layer(weights, entry_bound, entry_bound, effort), entry_bound or 0.0)
-    _KNOWN[key] = proof
-    while len(_KNOWN) > _MOST:
-        _KNOWN.popitem(last=False)
+    with _LOCK:
+        _KNOWN[key] = proof
+        while len(_KNOWN) > _MOST:
+            _KNOWN.popitem(last=False)
     return proof

@@ -34,7 +34,7 @@ class DeferredEngine(Engine):
     def loaded(self) -> Engine:
         """Return the engine itself."""
         load(self.name)
-        return self.engine
+        return DEFERRED[self.name].engine  # also for a copy of this object
 
     def refusal(self, recurrence: Recurrence) -> str | None:
         """Return why not: another device, or what the engine itself says."""

@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,68 +12,84 @@ from torch import Tensor
 __all__ = ["Replay", "replayed"]
 
 Function = Callable[..., tuple[Tensor, ...]]
-Given = tuple[Tensor | None, ...]
+Arguments = tuple[Tensor | None, ...]
 
 _NUMBERS = 2**24
-"""Most numbers that a function may be given for its graph: with more, launches are a small part of its time."""
-_GRAPHS = 4
-_known: "OrderedDict[tuple[Any, ...], tuple[Function, Replay | None]]" = OrderedDict()
-"""By function, stream and form of its arguments, the last used last; no graph where it has run once, or cannot be captured."""
+"""Most numbers that the arguments of all kept graphs hold: with more, launches are a small part of a function's time."""
+_ENTRIES = 16
 _lock = Lock()
 
 
 class Replay:
     """A captured function: it reads its arguments from its own memory and writes its results there.
 
+    Capturing waits for the device and gives torch's unused memory back.
+
     Args:
-        function: Of tensors (and None), which are on one GPU; it waits for nothing and returns tensors.
-        given: What it is captured with; later arguments have the same shapes and dtypes.
+        function: Of tensors (and None), which are on one GPU. It never waits for the GPU, and returns tensors.
+        arguments: What it is captured with; later arguments have the same shapes and dtypes.
     """
 
-    def __init__(self, function: Function, given: Given) -> None:
-        self.given = tuple(None if t is None else t.clone(memory_format=torch.contiguous_format) for t in given)
-        device = next(t.device for t in given if t is not None)
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.device(device), torch.cuda.stream(stream):
-            function(*self.given)  # libraries get their memory for this stream before the capture
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
-            self.results = function(*self.given)
+    def __init__(self, function: Function, arguments: Arguments) -> None:
+        device = next(t.device for t in arguments if t is not None)
+        current = torch.cuda.current_stream(device)
+        stream = _capture_stream(device, current.cuda_stream)
+        with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):  # written to in any mode later
+            self.arguments = tuple(None if t is None else _copied(t) for t in arguments)
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                function(*self.arguments)  # libraries get their memory for this stream before the capture
+            current.wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+                self.results = function(*self.arguments)
 
-    def __call__(self, given: Given) -> tuple[Tensor, ...]:
+    def __call__(self, arguments: Arguments) -> tuple[Tensor, ...]:
         """Return what the function returns of other numbers."""
-        for own, tensor in zip(self.given, given, strict=True):
+        for own, tensor in zip(self.arguments, arguments, strict=True):
             if own is not None and tensor is not None:
                 own.copy_(tensor)
         self.graph.replay()
         return tuple(result.clone() for result in self.results)
 
 
-def replayed(function: Function, given: Given) -> tuple[Tensor, ...]:
-    """Return ``function(*given)``, from a graph where one has been captured, or can be.
+class Entry(NamedTuple):
+    """A function that has run with arguments of some form."""
+
+    function: Function  # kept, so that no other takes its identity
+    numbers: int  # in its arguments
+    replay: Replay | None = None
+    refused: bool = False  # it cannot be captured
+
+
+_entries: OrderedDict[tuple[Any, ...], Entry] = OrderedDict()
+"""By function, stream and form of its arguments, the last used last."""
+
+
+def replayed(function: Function, arguments: Arguments) -> tuple[Tensor, ...]:
+    """Return ``function(*arguments)``, from a graph where one has been captured, or can be.
 
     Args:
-        function: As :class:`Replay` has it; what it returns depends on ``given`` alone.
-        given: On any device; only a GPU has graphs.
+        function: As :class:`Replay` has it; what it returns depends on ``arguments`` alone.
+        arguments: On any device; only a GPU has graphs.
 
     Example:
         >>> replayed(lambda x: (x + 1,), (torch.ones(2),))
         (tensor([2., 2.]),)
     """
-    tensors = [t for t in given if t is not None]
+    tensors = [t for t in arguments if t is not None]
     if not _has_graphs(tensors):
-        return function(*given)
+        return function(*arguments)
     stream = torch.cuda.current_stream(tensors[0].device).cuda_stream
-    key = (id(function), stream, *(None if t is None else (t.shape, t.dtype) for t in given))
+    key = (id(function), tensors[0].device, stream, *(None if t is None else (t.shape, t.dtype) for t in arguments))
     with _lock:
-        if key not in _known:
-            _remember(key, function, None)
-            return function(*given)
-        replay = _known[key][1] or _captured(function, given)
-        _remember(key, function, replay)
-        return function(*given) if replay is None else replay(given)
+        entry = _entries.get(key)
+        if entry is None:
+            entry = Entry(function, sum(t.numel() for t in tensors))
+        elif entry.replay is None and not entry.refused:
+            entry = _capture(entry, arguments)
+        _keep(key, entry)
+        return function(*arguments) if entry.replay is None else entry.replay(arguments)
 
 
 def _has_graphs(tensors: list[Tensor]) -> bool:
@@ -83,17 +100,28 @@ def _has_graphs(tensors: list[Tensor]) -> bool:
     return not torch.cuda.is_current_stream_capturing()
 
 
-def _captured(function: Function, given: Given) -> Replay | None:
-    """Return a graph, or None where there is no memory for one."""
+def _capture(entry: Entry, arguments: Arguments) -> Entry:
+    """Return the entry with a graph; without, if there is no memory for one, or the function does what no graph can hold."""
     try:
-        return Replay(function, given)
-    except torch.OutOfMemoryError:
-        return None
+        return entry._replace(replay=Replay(entry.function, arguments))
+    except RuntimeError:
+        return entry._replace(refused=True)
 
 
-def _remember(key: tuple[Any, ...], function: Function, replay: Replay | None) -> None:
-    """Keep what was used last; the function, too, so that no other takes its identity."""
-    _known[key] = (function, replay)
-    _known.move_to_end(key)
-    while len(_known) > _GRAPHS:
-        _known.popitem(last=False)
+def _keep(key: tuple[Any, ...], entry: Entry) -> None:
+    """Keep what was used last, within the limits."""
+    _entries[key] = entry
+    _entries.move_to_end(key)
+    while len(_entries) > _ENTRIES or sum(e.numbers for e in _entries.values() if e.replay) > _NUMBERS:
+        _entries.popitem(last=False)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy in memory of its own."""
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
+
+
+@lru_cache(64)
+def _capture_stream(device: torch.device, current: int) -> torch.cuda.Stream:
+    """Return the stream to capture on for work of another one: libraries keep memory per stream, for good."""
+    return torch.cuda.Stream(device)

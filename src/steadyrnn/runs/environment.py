@@ -66,10 +66,18 @@ def _determinism() -> dict[str, Any]:
         "algorithms": torch.are_deterministic_algorithms_enabled(),
         "cudnn": torch.backends.cudnn.deterministic,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "float32_matmul": torch.get_float32_matmul_precision(),
+        "float32_matmul": _matmul_precision(),
         "flush_denormal": _flushes_denormals(),
         "optimized": bool(sys.flags.optimize),
     }
+
+
+def _matmul_precision() -> str:
+    """Return the precision of float32 products; torch has no one name where backends were set apart."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "mixed"
 
 
 def _flushes_denormals() -> bool:
