@@ -523,3 +523,17 @@ def test_outputs_of_eight_bits_are_read() -> None:
     layer, x = layer_of("tanh"), unit_inputs(30, 2, 5, dtype=torch.float32)
     output = layer(x)[0].detach().to(torch.float8_e4m3fn)
     assert sr.verify(layer, x, output).error == sr.verify(layer, x, output.float()).error
+
+
+@pytest.mark.gpu
+def test_an_activation_that_waits_for_the_gpu_is_verified_again_and_again() -> None:
+    """No graph can hold it, and an attempt would break torch's random numbers."""
+
+    class Waiting(type(scaled_tanh(1.0))):  # type: ignore[misc]
+        def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+            return torch.tanh(x) if float(x.abs().max()) < 1e30 else x
+
+    layer = sr.RNN(3, 8, nonlinearity=Waiting(), transition=sr.SpectralBall(0.8), device="cuda")
+    for _ in range(4):
+        x = torch.randn(30, 2, 3, device="cuda")
+        assert sr.verify(layer, x, layer(x)[0].detach()).error < 1e-5

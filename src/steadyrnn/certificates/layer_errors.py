@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.bounds.norms import ROUND_OFF, above
 from steadyrnn.bounds.residual import residual_errors
-from steadyrnn.cells.base import State
+from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
@@ -59,12 +59,22 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     wrong = None if entering is None else turned(entering, run)
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
     given = (turned(run.input, run), turned(output, run), wrong, running, *run.state)
-    errors, largest = replayed(proof.prepared[device], given)
+    evaluate = proof.prepared[device]
+    known = (
+        proof.weights.cell.record.kernel is not None
+    )  # of a user's own activation we cannot know whether a graph can hold it
+    errors, largest = replayed(evaluate, given) if known else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
     record = LayerVerification(proof.weights.name, contraction.rate, contraction.norm.name, residual, error)
     return LayerErrors(turned(errors, run), record)
+
+
+def has_kernel(cell: Cell) -> bool:
+    """Say whether a step is one of ours throughout: a graph may be unable to hold what a user's own function does."""
+    record = cell.record
+    return record.kernel is not None and (record.activation is None or record.activation.kernel is not None)
 
 
 class Evaluation:

@@ -17,6 +17,8 @@ Arguments = tuple[Tensor | None, ...]
 _NUMBERS = 2**24
 """Most numbers that the arguments of all kept graphs hold: with more, launches are a small part of a function's time."""
 _ENTRIES = 16
+_BYTES = 256
+"""Free memory that is asked for, for each number of the arguments: the functions here need less than a quarter of it."""
 _lock = Lock()
 
 
@@ -26,7 +28,8 @@ class Replay:
     Capturing waits for the device and gives torch's unused memory back.
 
     Args:
-        function: Of tensors (and None), which are on one GPU. It never waits for the GPU, and returns tensors.
+        function: Of tensors (and None), which are on one GPU. It never waits for the GPU, copies nothing to it, and returns
+            tensors.
         arguments: What it is captured with; later arguments have the same shapes and dtypes.
     """
 
@@ -59,7 +62,7 @@ class Entry(NamedTuple):
     function: Function  # kept, so that no other takes its identity
     numbers: int  # in its arguments
     replay: Replay | None = None
-    refused: bool = False  # it cannot be captured
+    refused: bool = False  # there was no memory for a graph
 
 
 _entries: OrderedDict[tuple[Any, ...], Entry] = OrderedDict()
@@ -101,11 +104,11 @@ def _has_graphs(tensors: list[Tensor]) -> bool:
 
 
 def _capture(entry: Entry, arguments: Arguments) -> Entry:
-    """Return the entry with a graph; without, if there is no memory for one, or the function does what no graph can hold."""
-    try:
-        return entry._replace(replay=Replay(entry.function, arguments))
-    except RuntimeError:
+    """Return the entry with a graph; without, if memory is scarce: a capture that fails breaks torch's random numbers."""
+    free, _ = torch.cuda.mem_get_info(next(t.device for t in arguments if t is not None))
+    if free < _BYTES * entry.numbers:
         return entry._replace(refused=True)
+    return entry._replace(replay=Replay(entry.function, arguments))
 
 
 def _keep(key: tuple[Any, ...], entry: Entry) -> None:
