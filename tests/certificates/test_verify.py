@@ -530,6 +530,8 @@ def test_an_activation_that_waits_for_the_gpu_is_verified_again_and_again() -> N
     """No graph can hold it, and an attempt would break torch's random numbers."""
 
     class Waiting(type(scaled_tanh(1.0))):  # type: ignore[misc]
+        name = "waiting"
+
         def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
             return torch.tanh(x) if float(x.abs().max()) < 1e30 else x
 
