@@ -75,8 +75,9 @@ def dispatches() -> list[str]:
         if place.parts[0] in {"cells", "activations", "activations.py"}:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
-            if asks and KINDS.search(ast.unparse(node.args[1])):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) != "isinstance":
+                continue
+            if KINDS.search(ast.unparse(node.args[1])):
                 found.append(f"{place}:{node.lineno} {ast.unparse(node)}")
     return found
 
