@@ -60,10 +60,7 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
     given = (turned(run.input, run), turned(output, run), wrong, running, *run.state)
     evaluate = proof.prepared[device]
-    known = (
-        proof.weights.cell.record.kernel is not None
-    )  # of a user's own activation we cannot know whether a graph can hold it
-    errors, largest = replayed(evaluate, given) if known else evaluate(*given)
+    errors, largest = replayed(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
