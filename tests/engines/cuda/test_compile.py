@@ -274,7 +274,7 @@ def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypat
 PROCESS = """
 import sys, time
 from pathlib import Path
-from steadyrnn.linalg import nvrtc as room
+from steadyrnn.gpu import nvrtc as room
 
 here, me, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
