@@ -4,7 +4,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy
@@ -37,7 +36,6 @@ __all__ = [
     "check_weight",
     "constant_in_onnx",
     "constant_result",
-    "creating_on_cpu",
     "is_traced",
     "multiplies_in_full_float32",
     "refuse_quantization",
@@ -246,30 +244,6 @@ def multiplies_in_full_float32() -> bool:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:
         return False
-
-
-def creating_on_cpu(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function create its tensors on the CPU, whatever default device is set: proofs are made there.
-
-    Tensors that are made like others stay where those are.
-
-    Example:
-        >>> @creating_on_cpu
-        ... def ones() -> Tensor:
-        ...     return torch.ones(2)
-        >>> with torch.device("meta"):
-        ...     ones().device
-        device(type='cpu')
-    """
-
-    @wraps(function)
-    def on_cpu(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.get_default_device().type == "cpu":
-            return function(*args, **kwargs)
-        with torch.device("cpu"):
-            return function(*args, **kwargs)
-
-    return on_cpu
 
 
 def constant_result(function: Callable[P, R]) -> Callable[P, R]:

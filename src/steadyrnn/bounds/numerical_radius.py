@@ -52,7 +52,7 @@ def estimated_radius(matrix: Tensor) -> float:
     """
     low, high, radius = 0.0, math.pi / 2, 0.0
     for _ in range(3 if len(matrix) <= COMPLETE else 2):
-        angles = torch.linspace(low, high, 17, dtype=torch.float64)
+        angles = torch.linspace(low, high, 17, dtype=torch.float64, device="cpu")
         found = _outer(matrix, angles, 60).values.abs().amax(1)
         step, best = (high - low) / 16, float(angles[found.argmax()])
         low, high, radius = best - step, best + step, max(radius, float(found.max()))
@@ -95,7 +95,7 @@ def smooth_radius(matrix: Tensor, stage: Stage) -> tuple[float, Tensor]:
     An eigenvalue :math:`x^* H_\theta x` changes with :math:`\log d_j` by
     :math:`\operatorname{Re} e^{i\theta} (\bar x_j (Ax)_j - \overline{(A^\top x)_j} x_j)`.
     """
-    angles = torch.linspace(0, math.pi / 2, stage.angles, dtype=torch.float64)
+    angles = torch.linspace(0, math.pi / 2, stage.angles, dtype=torch.float64, device="cpu")
     turns, values, inner, basis = _outer(matrix, angles, stage.steps)
     size = values.abs()
     largest = float(size.max())
@@ -142,7 +142,7 @@ def _lanczos(matrix: Tensor, turns: Tensor, steps: int) -> _Outer:
     size, count = len(matrix), len(turns)
     steps = min(steps, size)
     generator = torch.Generator().manual_seed(0)
-    vector = torch.randn(size, count, dtype=turns.dtype, generator=generator).to(matrix.device)
+    vector = torch.randn(size, count, dtype=turns.dtype, generator=generator, device="cpu").to(matrix.device)
     vector = vector / torch.linalg.vector_norm(vector, dim=0)
     basis = torch.zeros(count, size, steps, dtype=turns.dtype, device=matrix.device)
     inner = torch.zeros(count, steps, steps, dtype=torch.float64, device=matrix.device)

@@ -223,7 +223,7 @@ def _frobenius(matrix: Tensor) -> float:
 
 def _defect(columns: Tensor) -> float:
     """Return a bound on the distance of Q'Q from the identity; sums over M terms round by M + 2 units at most."""
-    gram = columns.mT @ columns - torch.eye(columns.shape[1], dtype=columns.dtype)
+    gram = columns.mT @ columns - torch.eye(columns.shape[1], dtype=columns.dtype, device="cpu")
     return above(_frobenius(gram) + (len(columns) + 2) * ROUND_OFF * _frobenius(columns) ** 2)
 
 

@@ -28,7 +28,9 @@ def gated_tiers(weights: Weights, entry_bound: float | None) -> Found:
     count = weights.size * weights.cell.states
     bounded = entry_bound is not None or not bool(weights.weight_ih.any())
     if not bounded:
-        unknown = Contraction(math.inf, MaxNorm(torch.ones(count)), f"{theorem_of(weights)}, which needs `input_bound`")
+        unknown = Contraction(
+            math.inf, MaxNorm(torch.ones(count, device="cpu")), f"{theorem_of(weights)}, which needs `input_bound`"
+        )
         radius = math.inf if weights.cell.states == 2 else largest(weights.initial[:1])
         return Found((Tier("entrywise", unknown, math.inf, radius, math.inf),), *outputs(weights, None))
     if isinstance(weights.cell, LSTMStep):

@@ -223,11 +223,11 @@ def along(general: Certificate, layer: LayerCertificate, x: Tensor, label: str) 
     """
     weights, (states, before) = layer.weights, trajectory(layer.weights, x)
     if not before.numel():
-        nothing = torch.zeros(x.shape[0] + 1, dtype=torch.float64)
+        nothing = torch.zeros(x.shape[0] + 1, dtype=torch.float64, device="cpu")
         return DataCertificate(general, label, x.shape[0], 0.0, nothing, nothing + 1, nothing + 1, 0.0, "2-norm")
     norms = [tier.contraction.norm for tier in layer.tiers]
     norm = [n for n in norms if not isinstance(n, Ellipsoid) or n.matrix.dim() == 1][-1]  # slopes commute with a diagonal
-    scaling = norm.matrix if isinstance(norm, Ellipsoid) else torch.ones(weights.size, dtype=torch.float64)
+    scaling = norm.matrix if isinstance(norm, Ellipsoid) else torch.ones(weights.size, dtype=torch.float64, device="cpu")
     own, slack = own_rounding(weights, x, states, norm), above(weights.slack * norm.condition)
 
     def rates_at(error: float) -> Tensor:
@@ -260,7 +260,7 @@ def trajectory_error(rates_at: Callable[[float], Tensor], own: float, most: floa
     Raises:
         CertificateError: It grows beyond: the network expands, and nothing is known of the exact trajectory.
     """
-    error = torch.zeros(rates_at(most).shape[1], dtype=torch.float64)
+    error = torch.zeros(rates_at(most).shape[1], dtype=torch.float64, device="cpu")
     worst = 0.0
     for rate in rates_at(most):
         error = (rate * error + own) * (1 + 1e-12)
@@ -302,7 +302,7 @@ def measured_errors(
         found.append(above(float(error.max())))
         if found[-1] < 1e-6 * found[0]:
             break
-    return torch.tensor(found, dtype=torch.float64), error
+    return torch.tensor(found, dtype=torch.float64, device="cpu"), error
 
 
 def row_norms(weights: Weights, scaling: Tensor) -> Tensor:
@@ -340,13 +340,13 @@ def window_errors(error: Tensor, rates: Tensor, levels: list[float], begin: int)
         begin: The first length to give.
     """
     steps, found = rates.shape[1], []
-    limits = torch.tensor(levels, dtype=torch.float64)
+    limits = torch.tensor(levels, dtype=torch.float64, device="cpu")
     for length in range(begin, min(steps, LONGEST + 1)):
         running = error[: steps - length + 1]
         level = (torch.bucketize(-running, -limits, right=True) - 1).clamp(0, len(levels) - 2)
         error = running * rates[:, length - 1 :].gather(0, level.unsqueeze(0)).squeeze(0) * (1 + 1e-12)
         found.append(float(error.max()))
-    return torch.tensor(found, dtype=torch.float64)
+    return torch.tensor(found, dtype=torch.float64, device="cpu")
 
 
 def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -371,7 +371,7 @@ def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm,
     exact = min(steps, 64, int(WORK / max(1, 3 * met.numel() * size**2))) if weights.slack == 0 else 0
     blurred = rates + off.amax(-1) * float(weights.weight_hh.norm()) * norm.condition + 8 * size**1.5 * ROUND_OFF * rates
     high, blur, low = torch.ones_like(rates), torch.ones_like(rates), torch.ones_like(rates)
-    jacobian, gains, floors = torch.eye(size, dtype=torch.float64), [1.0], [1.0]
+    jacobian, gains, floors = torch.eye(size, dtype=torch.float64, device="cpu"), [1.0], [1.0]
     for lag in range(1, min(steps, LONGEST) + 1):
         left = slice(steps - lag + 1)
         high, blur, low = high[left] * rates[lag - 1 :], blur[left] * blurred[lag - 1 :], low[left] * floor[lag - 1 :]
@@ -381,7 +381,7 @@ def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm,
             jacobian = met[lag - 1 :].unsqueeze(-1) * (weights.weight_hh @ (jacobian[left] if lag > 1 else jacobian))
             size_of = torch.linalg.matrix_norm(jacobian, ord=2) + norm.condition * (blur - high)
             gains[-1] = min(gains[-1], above(float(size_of.max()) * (1 + 1e-10)))
-    return torch.tensor(gains, dtype=torch.float64), torch.tensor(floors, dtype=torch.float64)
+    return torch.tensor(gains, dtype=torch.float64, device="cpu"), torch.tensor(floors, dtype=torch.float64, device="cpu")
 
 
 def doubt_of(activation: Activation, before: Tensor, reach: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from steadyrnn.bounds.norms import TINY, above
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.checks import autocasts, carries_transform, check_finite, creating_on_cpu, without_autocast
+from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.errors import (
@@ -41,7 +41,6 @@ from .verification import LayerVerification, Verification
 __all__ = ["verify"]
 
 
-@creating_on_cpu
 def verify(
     module: nn.Module,
     input: Tensor | PackedSequence,

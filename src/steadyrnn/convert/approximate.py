@@ -94,7 +94,7 @@ def saturating_ball(weights: Weights, initial_bound: float, horizon: int | None)
     """Return the box of the states: entries up to 1, or as large as they start."""
     learned = [float(state.abs().max()) for state in weights.initial]
     largest = max([1.0, initial_bound, *learned])
-    return Ball(torch.ones(weights.size, dtype=torch.float64), largest, largest, horizon, order=math.inf)
+    return Ball(torch.ones(weights.size, dtype=torch.float64, device="cpu"), largest, largest, horizon, order=math.inf)
 
 
 def extend_saturating(
@@ -121,6 +121,10 @@ def extend_saturating(
     bias = -(silence + reach) * (1 + 4 * gamma) * (1 + 1e-12)
     if isinstance(activation, Sigmoid):
         return Extension(
-            full, bias, torch.zeros(size, dtype=torch.float64), torch.zeros(rank, dtype=torch.float64), -silence - 1
+            full,
+            bias,
+            torch.zeros(size, dtype=torch.float64, device="cpu"),
+            torch.zeros(rank, dtype=torch.float64, device="cpu"),
+            -silence - 1,
         )
-    return Extension(full, bias, full[:size, size:].sum(1), -torch.ones(rank, dtype=torch.float64), 0.0)
+    return Extension(full, bias, full[:size, size:].sum(1), -torch.ones(rank, dtype=torch.float64, device="cpu"), 0.0)

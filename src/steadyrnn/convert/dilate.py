@@ -86,7 +86,7 @@ def silent_below(activation: Activation) -> float | None:
         return None
 
     def silent(x: float) -> bool:
-        return bool(activation.value(torch.tensor([x], dtype=torch.float64)) == 0)
+        return bool(activation.value(torch.tensor([x], dtype=torch.float64, device="cpu")) == 0)
 
     if not (silent(torch.finfo(torch.float32).min) and silent(DEEPEST)):
         return None
@@ -96,7 +96,7 @@ def silent_below(activation: Activation) -> float | None:
     while high - low > 2.0**-40:
         middle = (low + high) / 2
         low, high = (middle, high) if silent(middle) else (low, middle)
-    x = torch.tensor([low - 1], dtype=torch.float64)
+    x = torch.tensor([low - 1], dtype=torch.float64, device="cpu")
     slope = activation.derivative(activation.value(x) if activation.from_output else x)
     return low if bool(slope == 0) else None  # a value may round to 0 where the slope tells that it is not
 
@@ -123,7 +123,7 @@ def choose_scaling(weight: Tensor, homogeneous: bool, tolerance: float, limit: f
     Raises:
         ConversionError: No norm found is at most 1.
     """
-    ones = torch.ones(len(weight), dtype=torch.float64)
+    ones = torch.ones(len(weight), dtype=torch.float64, device="cpu")
     candidates = [ones]
     monomial = monomial_scaling(weight) if homogeneous else None
     if monomial is not None and float(monomial.max() / monomial.min()) <= limit:
@@ -286,4 +286,4 @@ def extend(weight: Tensor, radius: float, threshold: float, gamma: float, tolera
             "the layer to float64 first, or give smaller bounds."
         )
     nothing = torch.zeros_like(bias)
-    return Extension(full, bias, torch.zeros(size, dtype=torch.float64), nothing, threshold)
+    return Extension(full, bias, torch.zeros(size, dtype=torch.float64, device="cpu"), nothing, threshold)

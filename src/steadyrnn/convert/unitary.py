@@ -171,9 +171,9 @@ def _admissible(rnn: RNN, plan: Plan) -> tuple[Tensor, Tensor | None]:
     generator = torch.Generator().manual_seed(0)
     weight, wish = rnn.weight_ih_l0, plan.wish
     steps = CHECKED_STEPS if plan.horizon is None else min(CHECKED_STEPS, plan.horizon)
-    x = torch.randn(steps, 4, rnn.input_size, generator=generator, dtype=torch.float64)
+    x = torch.randn(steps, 4, rnn.input_size, generator=generator, dtype=torch.float64, device="cpu")
     x[:, 0] = x[0, 0]
-    x[:, 3] *= torch.rand(steps, 1, generator=generator, dtype=torch.float64)
+    x[:, 3] *= torch.rand(steps, 1, generator=generator, dtype=torch.float64, device="cpu")
     bound = 1.0 if wish.input_bound is None else wish.input_bound
     x[:, :3] = torch.nn.functional.normalize(x[:, :3], dim=-1)
     x[:, 3] /= x[:, 3].norm(dim=-1).max().clamp(min=1e-300)
@@ -181,6 +181,6 @@ def _admissible(rnn: RNN, plan: Plan) -> tuple[Tensor, Tensor | None]:
     hx = None
     if wish.initial_bound:
         places = rnn.num_layers * rnn.directions
-        hx = torch.randn(places, 4, rnn.hidden_size, generator=generator, dtype=torch.float64)
+        hx = torch.randn(places, 4, rnn.hidden_size, generator=generator, dtype=torch.float64, device="cpu")
         hx = (torch.nn.functional.normalize(hx, dim=-1) * wish.initial_bound).to(weight)
     return x.transpose(0, 1) if rnn.batch_first else x, hx

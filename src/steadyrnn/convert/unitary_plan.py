@@ -188,7 +188,7 @@ def _exact_part(rnn: RNN, weights: Weights, scaling: Tensor, threshold: float, b
 def _plan_approximate(rnn: RNN, layers: list[list[Weights]], wish: Wish) -> Plan:
     """Plan by the converse of Theorem 3."""
     tolerance, unit, activation = _tolerance(rnn), _unit(rnn), rnn.activation
-    ones = torch.ones(rnn.hidden_size, dtype=torch.float64)
+    ones = torch.ones(rnn.hidden_size, dtype=torch.float64, device="cpu")
     initial = above(wish.initial_bound * input_slack(rnn.hidden_size, rnn.weight_ih_l0.dtype))
     for layer in layers:
         for weights in layer:
@@ -238,17 +238,17 @@ def _fill(layer: RNN, end: str, part: Part, below: list[Part] | None, learned: b
     """Write one layer in one direction: original units scaled, extra units, then idle ones up to the common width."""
     w, d, extra, width = part.weights, part.scaling, part.extension, layer.hidden_size
     idle = width - len(extra.weight)
-    recurrent = torch.block_diag(extra.weight, torch.eye(idle, dtype=torch.float64))
-    weight = torch.zeros(width, layer._parameters[f"weight_ih{end}"].shape[1], dtype=torch.float64)  # type: ignore[union-attr]
+    recurrent = torch.block_diag(extra.weight, torch.eye(idle, dtype=torch.float64, device="cpu"))
+    weight = torch.zeros(width, layer._parameters[f"weight_ih{end}"].shape[1], dtype=torch.float64, device="cpu")  # type: ignore[union-attr]
     if below is None:
         weight[: w.size] = d.unsqueeze(1) * w.weight_ih
     else:
         for way, (columns, feeder) in enumerate(zip(w.weight_ih.split(w.size, dim=1), below, strict=True)):
             weight[: w.size, way * width : way * width + w.size] = d.unsqueeze(1) * columns / feeder.scaling
-    biases = [torch.zeros(w.size, dtype=torch.float64) if b is None else d * b for b in (w.bias_ih, w.bias_hh)]
+    biases = [torch.zeros(w.size, dtype=torch.float64, device="cpu") if b is None else d * b for b in (w.bias_ih, w.bias_hh)]
     first = _padded(torch.cat([biases[0] + extra.shift, extra.bias]), width, extra.idle)
     values = {"weight_hh": recurrent, "weight_ih": weight, "bias_ih": first, "bias_hh": _padded(biases[1], width)}
-    start = w.initial[0] if w.initial else torch.zeros(w.size, dtype=torch.float64)
+    start = w.initial[0] if w.initial else torch.zeros(w.size, dtype=torch.float64, device="cpu")
     values["initial_state"] = _padded(torch.cat([d * start, extra.rest]), width)
     for name, value in values.items():
         parameter = layer._parameters.get(f"{name}{end}")

@@ -134,8 +134,8 @@ class UnitaryRNN(nn.Module):
         self.report = report
         like, places = layer.weight_ih_l0, [ball for ball in balls if ball is not None]
         self.order = places[0].order if places else 2.0
-        gauge = torch.ones(len(balls), size, dtype=torch.float64)
-        allowed = torch.full((len(balls),), math.inf, dtype=torch.float64)
+        gauge = torch.ones(len(balls), size, dtype=torch.float64, device="cpu")
+        allowed = torch.full((len(balls),), math.inf, dtype=torch.float64, device="cpu")
         for place, ball in enumerate(balls):
             if ball is not None:
                 gauge[place], allowed[place] = ball.gauge, ball.initial * (1 + 1e-12)
@@ -155,8 +155,8 @@ class UnitaryRNN(nn.Module):
             order: Of the norm in which initial states are measured.
         """
         places, size = len(report.parts), report.size_before
-        scaling = torch.ones(places, size) if scaled else None
-        made = cls(layer, size, scaling, torch.zeros(places, report.rank), [None] * places, report)
+        scaling = torch.ones(places, size, device="cpu") if scaled else None
+        made = cls(layer, size, scaling, torch.zeros(places, report.rank, device="cpu"), [None] * places, report)
         made.order = order
         return made
 

@@ -58,9 +58,9 @@ def open_sequence(
 def as_integers(lengths: Sequence[int]) -> Tensor:
     """Return a sequence of lengths as a tensor; an empty one, too, holds integers."""
     if isinstance(lengths, Sequence) and not lengths:
-        return torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
     try:
-        return torch.as_tensor(lengths)
+        return torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentTypeError(f"`lengths` must be integers, one a row, but cannot be read as a tensor: {error}.") from error
 
@@ -100,8 +100,8 @@ def open_packed(packed: PackedSequence) -> Opened:
         raise ShapeError(f"`input` must hold one vector a step, but its data has shape {tuple(data.shape)}.")
     steps, total = sizes.shape[0], data.shape[0]
     rows = int(sizes[0]) if order is None else order.shape[0]
-    time = torch.repeat_interleave(torch.arange(steps), sizes, output_size=total)
-    row = torch.arange(total) - (sizes.cumsum(0) - sizes)[time]
+    time = torch.repeat_interleave(torch.arange(steps, device=sizes.device), sizes, output_size=total)
+    row = torch.arange(total, device=sizes.device) - (sizes.cumsum(0) - sizes)[time]
     places = (time * rows + row).to(data.device)
     padded = data.new_zeros(steps * rows, data.shape[-1]).index_copy(0, places, data)
     return Opened(padded.view(steps, rows, data.shape[-1]), sizes, order, restore, places)

@@ -167,7 +167,7 @@ class Smooth:
         k, chunk, number = self.windows
         first = k + self.sweeps * chunk
         position = [min(norm.factor(first + i) for norm in self.norms) for i in range(1, chunk + 1)]
-        factors = torch.tensor(position, dtype=torch.float64).unsqueeze(1).repeat(1, number)
+        factors = torch.tensor(position, dtype=torch.float64, device="cpu").unsqueeze(1).repeat(1, number)
         factors[:, : self.sweeps + 1] = 0.0  # these reach back to the true start
         return factors.unsqueeze(-1)
 
@@ -199,7 +199,7 @@ class Masks:
     def worst(self) -> float:
         """Return the largest factor of an output of a row that still runs."""
         run, (k, chunk, number) = self.run, self.run.windows
-        time = k + chunk * torch.arange(number).view(1, -1, 1) + torch.arange(chunk).view(-1, 1, 1)
+        time = k + chunk * torch.arange(number, device="cpu").view(1, -1, 1) + torch.arange(chunk, device="cpu").view(-1, 1, 1)
         counts = time < (run.recurrence.input.shape[0] if run.lengths is None else run.lengths)  # (C, J, B or 1)
         factors = self.by_window()
         return float(torch.where(counts.to(factors.device), factors, 0.0).max())

@@ -164,10 +164,10 @@ class WindowRun:
         if self.lengths is None:
             if self.recurrence.cell.states == 1:  # a padded h is cut off, a padded c would be returned
                 return None
-            ends = torch.full((self.rows,), self.recurrence.input.shape[0])
+            ends = torch.full((self.rows,), self.recurrence.input.shape[0], device="cpu")
         else:
             ends = self.lengths
-        starts = first + self.windows.chunk * torch.arange(self.windows.number)
+        starts = first + self.windows.chunk * torch.arange(self.windows.number, device="cpu")
         steps = (ends - starts.unsqueeze(1)).clamp(0, most).flatten()
         return None if bool((steps == most).all()) else steps
 
@@ -255,7 +255,7 @@ class WindowRun:
         if self.lengths is None:
             return None
         k, chunk, number = self.windows
-        return pad((k + chunk * torch.arange(1, number)).unsqueeze(1) < self.lengths, (0, 0, 1, 0), value=True)
+        return pad((k + chunk * torch.arange(1, number, device="cpu")).unsqueeze(1) < self.lengths, (0, 0, 1, 0), value=True)
 
     @property
     def errors(self) -> Tensor:
@@ -295,7 +295,7 @@ class WindowRun:
     def final(self, output: Tensor) -> State:
         """Return each row's last state, each (B, H); ``output`` is what :meth:`output` gave."""
         (k, chunk, number), x = self.windows, self.recurrence.input
-        ends = torch.full((self.rows,), x.shape[0]) if self.lengths is None else self.lengths
+        ends = torch.full((self.rows,), x.shape[0], device="cpu") if self.lengths is None else self.lengths
         row = torch.arange(self.rows, device=x.device)
         if self.recurrence.cell.states == 1:
             if self.lengths is None:

@@ -64,14 +64,14 @@ def certified_band(run: Unrolled, partials: Partials | None, wrt: str) -> Band:
         if wrt == "input":
             _check_direct(run, partials)
     except CertificateError as error:
-        nothing = torch.full((2, count), torch.nan, dtype=torch.float64)
+        nothing = torch.full((2, count), torch.nan, dtype=torch.float64, device="cpu")
         return Band(nothing, nothing.clone(), f"no certified band: {error}")
     high = bounds.high if wrt == "state" else bounds.entry
     if partials is None:
         band = torch.stack([bounds.low if wrt == "state" else torch.zeros_like(high), high])
         size = run.weights[-1].size * run.weights[-1].cell.states
         rank = size if wrt == "state" else min(size, run.inputs.shape[2])
-        widths = torch.tensor([[below(math.sqrt(rank))], [above(math.sqrt(rank))]], dtype=torch.float64)
+        widths = torch.tensor([[below(math.sqrt(rank))], [above(math.sqrt(rank))]], dtype=torch.float64, device="cpu")
         return Band(band, band * widths, bounds.source)
     least = bounds.least if wrt == "state" else torch.zeros_like(high)
     band = _of_losses(least, high, partials) if partials.per_step else _of_loss(least, high, partials)
@@ -124,7 +124,7 @@ def _of_rnn(weights: Weights, activation: Activation, count: int) -> StepBounds:
 
 
 def _as_tensor(numbers: Sequence[float]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu")
 
 
 def _of_loss(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
@@ -137,20 +137,20 @@ def _of_loss(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
     """
     sizes = _sizes(partials)  # (T, B)
     steps, count = len(sizes), len(high)
-    highs = torch.zeros(count, dtype=torch.float64)
+    highs = torch.zeros(count, dtype=torch.float64, device="cpu")
     for lag in range(count):
         first = max(steps - lag, 1)  # at time 0 the loss sees nothing
         seen = sizes[first - 1 :]
         weights = high[first - (steps - lag) : lag + 1].unsqueeze(-1)
         highs[lag] = torch.where(seen == 0, 0.0, weights * seen).sum(0).max()
-    last = sizes[-1].min() if not bool(sizes[:-1].any()) else torch.zeros(()).double()
-    roundings = torch.full((count,), steps + partials.states.shape[-1])
+    last = sizes[-1].min() if not bool(sizes[:-1].any()) else torch.zeros((), device="cpu").double()
+    roundings = torch.full((count,), steps + partials.states.shape[-1], device="cpu")
     return torch.stack([_rounded_down(least * last, roundings), _rounded_up(highs, roundings)])
 
 
 def _of_losses(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
     """Return the band of the gradients of a loss a step, by distance."""
-    sizes, roundings = _sizes(partials), torch.full(high.shape, partials.states.shape[-1])
+    sizes, roundings = _sizes(partials), torch.full(high.shape, partials.states.shape[-1], device="cpu")
     largest = sizes.max()
     highs = high * largest if largest > 0 else torch.zeros_like(high)
     return torch.stack([_rounded_down(least * sizes.min(), roundings), _rounded_up(highs, roundings)])

@@ -146,7 +146,7 @@ def gradient_flow(module: nn.Module, input: Tensor, loss: Loss | None = None, wr
     band = certified_band(run, partials, wrt)
     largest, mean, least = tally.largest.cpu(), tally.mean.cpu(), tally.least.cpu()  # Frobenius, spectral; (2, N) each
     return GradientFlow(
-        lag=torch.arange(largest.shape[1]),
+        lag=torch.arange(largest.shape[1], device="cpu"),
         frobenius=largest[0],
         spectral=largest[1],
         low=band.spectral[0],

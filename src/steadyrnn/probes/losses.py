@@ -101,7 +101,7 @@ def _refuse_other_times(run: Unrolled, value: Tensor, outputs: Tensor, inputs: T
     Weighted by powers of two, different at every step and row, its gradient must be the plain one weighted likewise.
     """
     generator = torch.Generator().manual_seed(0)
-    powers = torch.randperm(value.numel(), generator=generator) % 17 - 8  # all different for up to 17 values
+    powers = torch.randperm(value.numel(), generator=generator, device="cpu") % 17 - 8  # all different for up to 17 values
     weights = torch.exp2(powers.to(value)).view(value.shape)
     weighted, _ = _gradients(value, weights, outputs, inputs)
     rows = weights.unsqueeze(-1) if value.dim() == 1 else _as_time_first(run, weights)
