@@ -1,4 +1,4 @@
-"""Layouts that ``engines/cuda/plan.py`` chooses from, their times beside its estimates: ``python benchmarks/gpu_layouts.py``.
+"""Layouts that ``engines/cuda/plan/layouts.py`` chooses from, and their times: ``python benchmarks/gpu_layouts.py``.
 
 ``--only gather/n512`` measures a part, ``--list`` only says which there are. Of each number of blocks and sets, kind of product
 and way of messages the layout of the least estimate is measured, if that is at most 1.6 of the least of all. The last lines
@@ -16,9 +16,9 @@ from unittest.mock import patch
 import torch
 from measure import save, show
 
-from steadyrnn.engines.cuda import launch
-from steadyrnn.engines.cuda.launch import Rows, Variant
-from steadyrnn.engines.cuda.plan import Layout, gather_layouts, scatter_layouts
+from steadyrnn.engines.cuda.kernels import dense
+from steadyrnn.engines.cuda.kernels.dense import Rows, Variant
+from steadyrnn.engines.cuda.plan.layouts import Layout, gather_layouts, scatter_layouts
 from steadyrnn.gpu import nvrtc
 
 PROCESSORS = 132
@@ -70,15 +70,15 @@ def layouts(shape: Shape, processors: int = PROCESSORS) -> list[Layout]:
 def variant(shape: Shape) -> Variant:
     """Return the kernel of a shape: forward, or the adjoint of a gated cell."""
     forward = shape.kernel == "gather"
-    keep, abreast = forward and shape.gates > 1, 2 - shape.n % 2 if forward else 1
-    return Variant(shape.gates, int(shape.narrow), 0, CELLS[shape.gates], keep=keep, abreast=abreast)
+    keep, vector_io = forward and shape.gates > 1, 2 - shape.n % 2 if forward else 1
+    return Variant(shape.gates, int(shape.narrow), 0, CELLS[shape.gates], keep=keep, vector_io=vector_io)
 
 
 def compile_one(shape: Shape, layout: Layout) -> None:
     """Compile a kernel in a process of its own; the next to ask finds it on disk."""
     asked: list[tuple[Any, ...]] = []
-    with patch.object(launch, "kernel", lambda *wanted: asked.append(wanted)):
-        launch.compiled.__wrapped__(shape.kernel, layout, variant(shape), torch.device("cuda", 0))
+    with patch.object(dense, "kernel", lambda *wanted: asked.append(wanted)):
+        dense.compiled.__wrapped__(shape.kernel, layout, variant(shape), torch.device("cuda", 0))
     package, names, entry, defined, *_ = asked[0]
     nvrtc.compiled(nvrtc.source(package, names, defined), entry, nvrtc.architecture(dict(defined)))
 
@@ -111,13 +111,14 @@ def microseconds(shape: Shape, layout: Layout, device: str = "cuda", steps: int 
 
     def call() -> None:
         if shape.kernel == "gather":
-            launch.gather(
-                weight, gates, states, begin, end, rows, extra=extra, bias=drawn(n), cell=cell, kind=0, keep=shape.gates > 1
+            dense.gather(
+                weight, gates, states, begin, end, rows, extra=extra, bias=drawn(n), cell=cell, activation=0,
+                keep=shape.gates > 1,
             )  # fmt: skip
         else:
-            launch.scatter(weight, gates, extra, states, begin[-1], inner, begin, gates, inner, end, rows, cell=cell)
+            dense.scatter(weight, gates, extra, states, begin[-1], inner, begin, gates, inner, end, rows, cell=cell)
 
-    with patch.object(launch, f"{shape.kernel}_layout", lambda *_: layout):
+    with patch.object(dense, f"{shape.kernel}_layout", lambda *_: layout):
         return timed(call) / steps
 
 

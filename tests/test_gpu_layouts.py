@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from steadyrnn.engines.cuda import launch
-from steadyrnn.engines.cuda.plan import gather_layout, scatter_layout
+from steadyrnn.engines.cuda.kernels import dense
+from steadyrnn.engines.cuda.plan.layouts import gather_layout, scatter_layout
 from tests.support.emulated import emulate, is_there
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -44,7 +44,7 @@ def test_what_the_plan_takes_comes_first_and_is_compared(bench: Any) -> None:
 def test_every_layout_runs(bench: Any, kernel: str, n: int, gates: int, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(bench, "timed", lambda call: calls.append(call()) or 6.0)
-    emulate(monkeypatch, 4, launch)
+    emulate(monkeypatch, 4, dense)
     shape = bench.Shape(kernel, n, gates, 9, narrow)
     layouts = bench.layouts(shape, 4)
     assert layouts

@@ -15,7 +15,7 @@ from steadyrnn.gpu.nvrtc import source
 from steadyrnn.linalg import spectral_kernel as room
 from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.linalg.spectral_factors import spectral_factors
-from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, takes
+from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, supports
 from tests.linalg.matrices import gaussian, relative
 from tests.linalg.test_spectral_factors import COLUMNS, UNIT, Arguments, arguments, composed, fast, gradients, wide
 from tests.support.emulated import emulated_kernel, is_there
@@ -33,7 +33,7 @@ def test_what_is_kept_has_a_place_for_each_number() -> None:
 
 
 def test_tensors_that_are_not_on_a_gpu_are_not_taken() -> None:
-    assert not takes(arguments("random", 5, 2), 5, 2)
+    assert not supports(arguments("random", 5, 2), 5, 2)
 
 
 @pytest.mark.parametrize(("rows", "count"), [(1, 1), (1024, 1), (1024, 24)])
@@ -51,7 +51,7 @@ def test_more_than_a_cluster_has_does_not_fit(rows: int, count: int) -> None:
 @pytest.mark.parametrize("count", [1, 16, 24])
 def test_nvcc_compiles_them_without_a_word(count: int, tmp_path: Path) -> None:
     file = tmp_path / "kernel.cu"
-    file.write_text(source(package.__name__, ("spectral_factors",), (("count", count),)))
+    file.write_text(source(package.__name__, ("ptx", "spectral_factors"), (("count", count),)))
     command = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "kernel.cubin"), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -101,7 +101,7 @@ def weights_for(n: int, k: int) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize(("n", "k"), SHAPES)
 def test_factors_and_gradients_are_as_accurate_as_on_the_cpu(n: int, k: int, columns: str) -> None:
     given = arguments(columns, n, k)
-    assert takes(tuple(t.cuda() for t in given), n, k)
+    assert supports(tuple(t.cuda() for t in given), n, k)
     truth = composed(*wide(given), k)
     for got, reference, true in zip(on_gpu(*given, k), fast(*given, k), truth, strict=True):
         assert relative(got, true) <= 2 * max(relative(reference, true), 16 * UNIT)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -38,21 +39,13 @@ static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 
 static bool misaligned;  // some memory was read or written by more bytes at once than its place allows
 
-template <class Value>
-static Value* aligned(const void* place) {
-    static std::remove_const_t<Value> elsewhere;
-    if ((size_t)place % alignof(Value) == 0) return (Value*)place;
-    misaligned = true;
-    return &elsewhere;
-}
-
-enum State { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_MAILBOX };
+enum FiberState { READY, DONE, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_MBARRIER };
 
 static constexpr size_t STACK = 1 << 16;
 struct Fiber {
     ucontext_t context;
     std::unique_ptr<char[]> stack;
-    State state;
+    FiberState state;
     unsigned thread, block;
     unsigned arrivals;  // at barriers of the cluster
     double sent;
@@ -82,7 +75,7 @@ static struct {
     Index x{&Fiber::block};
 } blockIdx;
 
-static void wait_as(State state) {
+static void wait_as(FiberState state) {
     current->state = state;
     swapcontext(&current->context, &home);
 }
@@ -104,7 +97,7 @@ static float __uint_as_float(unsigned bits) {
     return value;
 }
 
-// The nearest float that is not farther from 0: the matrix units cut off what their sums have no place for.
+// The nearest float that is not farther from 0: the tensor cores cut off what their sums have no place for.
 static float cut_off(double sum) {
     const float nearest = (float)sum;
     return std::fabs((double)nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
@@ -129,6 +122,8 @@ static void multiply_fragments(float (&c)[4], const uint4& a, unsigned b0, unsig
     }
     wait_as(AT_WARP);
 }
+
+[[noreturn]] static void __trap() { std::abort(); }
 
 static double __longlong_as_double(long long bits) {
     double value;
@@ -156,62 +151,26 @@ static char* named_memory(const char* name, unsigned bytes) {
     return shared_memory(current->block) + named[name];
 }
 
-// Addresses: the block of a cluster in the upper bits. Mailboxes: what is still to come, in calls and bytes. Numbers on
+// Addresses: the block of a cluster in the upper bits. Of an mbarrier, what is still to come, in arrivals and bytes. Numbers on
 // their way arrive in any order, and when the scheduler likes.
-struct Mailbox {
-    int calls = 1;
+struct Barrier {
+    int arrivals = 1;
     long bytes = 0;
     unsigned phase = 0;
     void look() {
-        if (calls == 0 && bytes == 0) phase ^= 1, calls = 1;
+        if (arrivals == 0 && bytes == 0) phase ^= 1, arrivals = 1;
     }
 };
 struct Flying {
-    unsigned to, box, from, bytes;  // of a number, which is no memory's, `bytes` is 0
+    unsigned to, barrier, from, bytes;  // of a number, which is no memory's, `bytes` is 0
     float value;
     const char* device = nullptr;  // where it comes from, if not from shared memory
 };
-static std::map<unsigned, Mailbox> mailboxes;
+static std::map<unsigned, Barrier> barriers;
 static std::vector<Flying> flying;
 
-static unsigned address(const void* p) {
-    return (current->block - first_block) << 24 | (unsigned)((const char*)p - shared_memory(current->block));
-}
-static unsigned at_peer(unsigned here, unsigned peer) { return (here & 0xffffff) | peer << 24; }
-static unsigned block_rank() { return current->block - first_block; }
-static void cluster_arrive() {
-    if (together_now == 1) return;
-    const unsigned rank = current->block - first_block;
-    current->arrivals += 1, arrivals[rank] += 1;
-    if (arrivals[rank] % threads_now == 0 && (*dice)() % 2) late = rank;  // the others need not wait for it from here on
-    wait_as(READY);
-}
-static void cluster_wait() {
-    if (together_now > 1) wait_as(AT_CLUSTER);
-}
-static void open_mailbox(unsigned long long* box) { mailboxes[address(box)] = Mailbox(); }
-static void expect(unsigned long long* box, unsigned bytes) {
-    Mailbox& mine = mailboxes[address(box)];
-    mine.calls -= 1, mine.bytes += bytes, mine.look();
-}
-static void await(unsigned long long* box, unsigned parity) {
-    while (mailboxes[address(box)].phase == parity) wait_as(AT_MAILBOX);
-}
-static void cluster_arrive_lightly() { cluster_arrive(); }
-static void wait_for_all() { __syncthreads(); }
-static void publish() {}
+static unsigned block_of_cluster() { return current->block - first_block; }
 static char* at(unsigned place) { return memories[place >> 24].data() + (place & 0xffffff); }
-static void put(unsigned to, float value, unsigned box) { flying.push_back({to, box, 0, 0, value}); }
-static void send(unsigned long long* box, void* to, const void* from, unsigned bytes, unsigned peer) {
-    flying.push_back({at_peer(address(to), peer), at_peer(address(box), peer), address(from), bytes, 0.0f});
-}
-static void send_to_all(unsigned long long* box, void* to, const void* from, unsigned bytes, unsigned rank) {
-    for (unsigned peer = 0; peer < together_now; ++peer) {
-        if (peer == rank) continue;
-        flying.push_back({at_peer(address(to), peer), at_peer(address(box), peer), 0, bytes, 0.0f, (const char*)from});
-    }
-}
-static void publish_posted() {}
 static unsigned starved;  // a block to which memory is sent last of all
 static bool land_some(std::mt19937& drawn, bool last) {
     std::shuffle(flying.begin(), flying.end(), drawn);
@@ -225,7 +184,7 @@ static bool land_some(std::mt19937& drawn, bool last) {
         const unsigned bytes = one.bytes ? one.bytes : 4;
         const char* from = one.device ? one.device : one.bytes ? at(one.from) : (const char*)&one.value;
         std::memmove(at(one.to), from, bytes);
-        mailboxes[one.box].bytes -= bytes, mailboxes[one.box].look();
+        barriers[one.barrier].bytes -= bytes, barriers[one.barrier].look();
     }
     return any;
 }
@@ -236,7 +195,7 @@ static void start() {
 }
 
 // Lets those go on that have all come to the same barrier.
-static bool release(State state, size_t together) {
+static bool release(FiberState state, size_t together) {
     bool any = false;
     for (size_t first = 0; first < fibers.size(); first += together) {
         bool all = true;
@@ -264,7 +223,7 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
     together_now = blocks, threads_now = threads, dynamic_bytes = shared, dice = &drawn;
     arrivals.assign(blocks, 0);
     misaligned = false;
-    named.clear(), named_bytes = 0, mailboxes.clear(), flying.clear();
+    named.clear(), named_bytes = 0, barriers.clear(), flying.clear();
     std::vector<size_t> order;
     for (size_t i = 0; i < fibers.size(); ++i) {
         Fiber& fiber = fibers[i];
@@ -295,7 +254,7 @@ static int run_together(unsigned blocks, unsigned threads, unsigned shared, std:
         const bool idle = std::none_of(fibers.begin(), fibers.end(), is_ready);
         const bool some = land_some(drawn, false) || (idle && land_some(drawn, true));
         for (Fiber& fiber : fibers)
-            if (some && fiber.state == AT_MAILBOX) fiber.state = READY;
+            if (some && fiber.state == AT_MBARRIER) fiber.state = READY;
         const bool ready = std::any_of(fibers.begin(), fibers.end(), is_ready);
         if (!warps && !each && !all && !some && !ready) return 1;
     }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.bounds.norms import above
-from steadyrnn.engines.cuda.norms import largest_square, takes
+from steadyrnn.engines.cuda.kernels.norms import largest_square, supports
 from steadyrnn.gpu.async_result import AsyncResult
 
 __all__ = ["LargestNorms", "largest_norm"]
@@ -42,7 +42,7 @@ class LargestNorms:
 
 def _largest(vectors: Tensor) -> Tensor:
     """Return the largest 2-norm of ``vectors``, shape (..., N), as computed."""
-    return largest_square(vectors).sqrt() if takes(vectors) else torch.linalg.vector_norm(vectors, dim=-1).max()
+    return largest_square(vectors).sqrt() if supports(vectors) else torch.linalg.vector_norm(vectors, dim=-1).max()
 
 
 def _safe(vectors: Tensor, largest: float) -> float:

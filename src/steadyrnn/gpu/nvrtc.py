@@ -1,4 +1,4 @@
-"""Kernels from their source, compiled by torch's NVRTC for the device at hand: once a process, kept on disk for the next."""
+"""Kernels from their source, compiled by torch's NVRTC for the device at hand: once per process, kept on disk for the next."""
 
 import ctypes
 import hashlib
@@ -13,8 +13,9 @@ from torch.cuda import _utils as driver
 
 from .kernel_cache import cache_folder, put_away, stored
 
-__all__ = ["Compiled", "OnDevice", "has_clusters", "has_parts", "is_there", "kernel"]
+__all__ = ["Compiled", "OnDevice", "is_there", "kernel"]
 
+_HERE = __name__.rpartition(".")[0]
 _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 
 
@@ -25,28 +26,20 @@ def is_there() -> bool:
     return all(hasattr(driver, name) for name in wanted) and torch.version.hip is None
 
 
-@cache
-def has_clusters(index: int) -> bool:
-    """Say whether kernels can be compiled for a device whose blocks can send each other messages: compute capability 9.0."""
-    return is_there() and torch.cuda.get_device_capability(index) == (9, 0)
-
-
-@cache
-def has_parts(index: int) -> bool:
-    """Say whether kernels can be compiled for a device whose matrix units take bfloat16: compute capability 8.0 or above."""
-    return is_there() and torch.cuda.get_device_capability(index) >= (8, 0)
-
-
 def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:
     r"""Return the text of a kernel: what is defined, then the files ``names`` of the folder ``source`` of a package.
+
+    The file ``ptx``, which all packages share, lies in this package.
 
     Example:
         >>> source("steadyrnn.linalg", (), (("rows", 2),))
         '#define ROWS 2\n'
     """
     head = "".join(f"#define {name.upper()} {int(value)}\n" for name, value in defined)
-    folder = files(package).joinpath("source")
-    return head + "".join(folder.joinpath(f"{name}.cu").read_text(encoding="utf-8") for name in names)
+    return head + "".join(
+        files(_HERE if name == "ptx" else package).joinpath("source", f"{name}.cu").read_text(encoding="utf-8")
+        for name in names
+    )
 
 
 def compiled(text: str, entry: str, capability: str) -> bytes:

@@ -7,13 +7,13 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.nn import Parameter
 
-from steadyrnn.gpu.nvrtc import Compiled, OnDevice, has_clusters, kernel
+from steadyrnn.gpu.device import SHARED_BYTES, has_clusters
+from steadyrnn.gpu.nvrtc import Compiled, OnDevice, kernel
 
-__all__ = ["fits", "kept_numbers", "launch_backward", "launch_forward", "takes"]
+__all__ = ["fits", "kept_numbers", "launch_backward", "launch_forward", "supports"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _BLOCKS, _THREADS = 8, 128  # of the one cluster that runs
-_SHARED = 227 * 1024  # bytes that a block may ask for
 
 
 def shared_bytes(count: int) -> int:
@@ -26,11 +26,11 @@ def shared_bytes(count: int) -> int:
     return 8 * (8 * count * (_THREADS + 1) + 7 * count * count + 2 * count)
 
 
-def takes(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
+def supports(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
     """Say whether there is a kernel for the factors of ``rows`` rows and ``count`` reflectors: plain tensors on a GPU.
 
     Example:
-        >>> takes((torch.ones(3),), 3, 1)
+        >>> supports((torch.ones(3),), 3, 1)
         False
     """
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
@@ -51,7 +51,7 @@ def fits(rows: int, count: int) -> bool:
         >>> fits(1024, 24), fits(1025, 16), fits(1024, 25)
         (True, False, False)
     """
-    return rows <= _BLOCKS * _THREADS and shared_bytes(count) <= _SHARED
+    return rows <= _BLOCKS * _THREADS and shared_bytes(count) <= SHARED_BYTES
 
 
 def kept_numbers(rows: int, count: int) -> int:
@@ -67,7 +67,7 @@ def kept_numbers(rows: int, count: int) -> int:
 @cache
 def compiled(entry: str, count: int, device: torch.device) -> Compiled:
     """Return one of the two kernels."""
-    return kernel(_PACKAGE, ("spectral_factors",), entry, (("count", count),), shared_bytes(count), device)
+    return kernel(_PACKAGE, ("ptx", "spectral_factors"), entry, (("count", count),), shared_bytes(count), device)
 
 
 def launch_forward(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from steadyrnn.certificates.largest_norm import LargestNorms, largest_norm
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes, local_rounding
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cuda.windows import fused_costs, input_part
+from steadyrnn.engines.cuda.loops.windows import fused_costs, input_part
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.engines.windows import Windows

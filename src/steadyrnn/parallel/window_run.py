@@ -17,7 +17,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.checks import check_finite
 from steadyrnn.engines.base import Recurrence, lengths_of
-from steadyrnn.engines.cuda.windows import FusedWindows, refusal
+from steadyrnn.engines.cuda.loops.windows import FusedWindows, refusal
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.select import ENGINES, Choice, select
 from steadyrnn.engines.windows import Windows
@@ -83,7 +83,7 @@ class WindowRun:
         measure: Whether to note the largest output of all passes.
         meanwhile: What to start on the device before results are waited for.
         gates: Where one kernel is to run all windows, which :func:`fuses` must allow: the recurrence's
-            :func:`~steadyrnn.engines.cuda.windows.input_part`.
+            :func:`~steadyrnn.engines.cuda.loops.windows.input_part`.
 
     Example:
         >>> from steadyrnn.bounds.norms import TwoNorm

@@ -11,11 +11,11 @@ from torch import Tensor
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import engine as room
-from steadyrnn.engines.cuda.engine import OP, CUDAEngine, takes
-from steadyrnn.engines.cuda.plan import gather_layout
+from steadyrnn.engines.cuda.engine import OP, CUDAEngine, supports
+from steadyrnn.engines.cuda.plan.layouts import gather_layout
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.weights import flattened, grouped
-from steadyrnn.gpu import nvrtc
+from steadyrnn.gpu import device as facts
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
 from tests.support.gpu import KINKED, away_from_kinks, compare, on_gpu
 from tests.support.layouts import LAYOUTS, shape_with
@@ -23,7 +23,7 @@ from tests.support.memory import poisoned_memory
 from tests.support.recurrences import Case, as_dtype, make, results
 
 ENGINE, REFERENCE = CUDAEngine(), ReferenceEngine()
-TAKEN = [name for name, cell in CELLS.items() if takes(cell)]
+TAKEN = [name for name, cell in CELLS.items() if supports(cell)]
 STRUCTURES = ("rnn-tanh", "gru-after", "lstm")
 OTHERS = ("rnn-identity", "rnn-sigmoid")  # neither kinked nor among the structures
 GATES = {"rnn-tanh": 1, "gru-after": 3, "lstm": 4}
@@ -71,11 +71,11 @@ def stand_in(run: Recurrence, dtype: torch.dtype = torch.float32, steps: int = 4
 
 @pytest.fixture
 def _capable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(nvrtc, "is_there", lambda: True)
+    monkeypatch.setattr(facts, "is_there", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: CAPABLE)
-    nvrtc.has_clusters.cache_clear()
+    facts.has_clusters.cache_clear()
     yield
-    nvrtc.has_clusters.cache_clear()
+    facts.has_clusters.cache_clear()
 
 
 def test_every_elementwise_elman_cell_gru_and_lstm_is_taken() -> None:
@@ -124,7 +124,7 @@ def test_a_weight_in_factors_fits_where_the_dense_one_does_not() -> None:
 def test_a_gpu_or_a_torch_that_cannot_is_refused(
     there: bool, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvrtc, "is_there", lambda: there)
+    monkeypatch.setattr(facts, "is_there", lambda: there)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     refusal = ENGINE.refusal(stand_in(make(CELLS["lstm"], Case())))
     assert refusal == "its kernels need an NVIDIA GPU of compute capability 9.0 and a torch that can compile them"
@@ -133,7 +133,7 @@ def test_a_gpu_or_a_torch_that_cannot_is_refused(
 @pytest.mark.usefixtures("_capable")
 def test_what_a_refusal_asks_breaks_no_graph() -> None:
     def asked(x: Tensor) -> Tensor:
-        return x + 1 if room.is_capable(0) and room.has_place(512, 4) and not room.has_place(513, 4) else x
+        return x + 1 if room.is_capable(0) and room.weight_fits(512, 4) and not room.weight_fits(513, 4) else x
 
     assert torch.compile(asked, fullgraph=True, backend="eager")(torch.zeros(1)) == 1
 

@@ -3,20 +3,18 @@
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import constant_result, without_autocast
-from steadyrnn.gpu.nvrtc import OnDevice, has_clusters
+from steadyrnn.gpu.device import has_clusters
+from steadyrnn.gpu.nvrtc import OnDevice
 
 from ..base import Engine, Recurrence
 from ..loop.call import Call, Forward, Gradients, Kernel
 from ..loop.family import Family
 from ..loop.ops import register, run_op
-from .factored import FactoredLoop, arranged, in_factors
-from .families import family_of
-from .kinds import KINDS, NUMBERS
-from .launch import fits
+from .kernels.codes import CELLS, NUMBERS, supports_elman
+from .loops.dense import GatedLoop, RNNLoop
+from .loops.factored import FactoredLoop, arrange_weight, runs_in_factors
+from .plan.layouts import fits
 
 __all__ = ["CUDAEngine"]
 
@@ -28,16 +26,17 @@ def is_capable(index: int) -> bool:
 
 
 @constant_result
-def has_place(size: int, gates: int) -> bool:
+def weight_fits(size: int, gates: int) -> bool:
     """Say whether a weight fits the chip, from what a compiler need not look into either."""
     return fits(size, gates)
 
 
 def loop_of(call: Call, cell: Cell) -> Family:
     """Return the loop for a call; factors are three tensors, a dense weight is one."""
-    if isinstance(cell, RNNStep) and len(call.recurrent) == 3:
-        return FactoredLoop(call, cell.activation)
-    return family_of(call, cell)
+    kernel, activation = cell.record.kernel, cell.record.activation
+    if activation is not None:
+        return FactoredLoop(call, activation) if len(call.recurrent) == 3 else RNNLoop(call, activation)
+    return GatedLoop(call, kernel or "")
 
 
 class CUDAKernel(Kernel):
@@ -64,16 +63,15 @@ class CUDAKernel(Kernel):
 OP = register("cuda", "cuda", CUDAKernel())
 
 
-def takes(cell: Cell) -> bool:
+def supports(cell: Cell) -> bool:
     """Say whether there is a kernel for a cell.
 
     Example:
-        >>> takes(LSTMStep()), takes(GRUStep(reset_after=False))
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> supports(CELLS["lstm"]), supports(CELLS["gru-before"])
         (True, False)
     """
-    if isinstance(cell, RNNStep):
-        return type(cell.activation) in KINDS
-    return isinstance(cell, LSTMStep) or (isinstance(cell, GRUStep) and cell.reset_after)
+    return supports_elman(cell) or (cell.record.activation is None and cell.record.kernel in CELLS)
 
 
 class CUDAEngine(Engine):
@@ -93,7 +91,7 @@ class CUDAEngine(Engine):
             return f"its tensors are on {x.device.type}"
         if not is_capable(x.device.index or 0):
             return "its kernels need an NVIDIA GPU of compute capability 9.0 and a torch that can compile them"
-        if not takes(cell):
+        if not supports(cell):
             return f"there is no kernel for the cell {cell.key}"
         if x.dtype not in NUMBERS:
             return f"its dtype is {x.dtype}"
@@ -101,9 +99,9 @@ class CUDAEngine(Engine):
             return "its kernels keep every state, and recompute was asked for"
         if x.shape[0] == 0 or x.shape[1] == 0:
             return "there is nothing to run"
-        fit = in_factors(recurrence) or has_place(size, len(cell.gates))
+        fit = runs_in_factors(recurrence) or weight_fits(size, len(cell.gates))
         return None if fit else f"a weight of {len(cell.gates)} x {size} x {size} does not fit a cluster of multiprocessors"
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
-        return run_op(OP, recurrence, arranged(recurrence))
+        return run_op(OP, recurrence, arrange_weight(recurrence))

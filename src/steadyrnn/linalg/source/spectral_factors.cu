@@ -4,9 +4,6 @@
 //
 // In shared memory row r of a block has entry k of side s at [s][k][r].
 
-typedef unsigned int u32;
-typedef long long i64;
-
 #define BLOCKS 8
 #define THREADS 128
 #define PITCH (THREADS + 1)
@@ -32,15 +29,8 @@ __device__ __forceinline__ i64 packed(i64 row, int k) {
 }
 
 __device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ double at_peer(const double* here, u32 peer) {
-    u32 there;
-    double value;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((u32)__cvta_generic_to_shared(here)), "r"(peer));
-    asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(value) : "r"(there) : "memory");
-    return value;
+    cluster_arrive_release();
+    cluster_wait_acquire();
 }
 
 // Puts into total[i] the sum of term(i, r) over all rows r of all blocks, i < number; `part` is as large.
@@ -55,10 +45,40 @@ __device__ __forceinline__ void sum_rows(double* total, double* part, int number
     cluster_sync();
     for (int i = threadIdx.x; i < number; i += THREADS) {
         double sum = 0.0;
-        for (u32 peer = 0; peer < BLOCKS; ++peer) sum += at_peer(part + i, peer);
+        for (u32 peer = 0; peer < BLOCKS; ++peer) sum += load_from_peer(part + i, peer);
         total[i] = sum;
     }
     cluster_sync();  // `part` is read everywhere, `total` is there
+}
+
+// Lengths of the reflectors of both sides, infinite where they are zero, and the triangles, from the products in `triangle`.
+__device__ __forceinline__ void find_triangles(Square* triangle, double* length) {
+    for (int i = threadIdx.x; i < 2 * COUNT; i += THREADS) {
+        const double square = triangle[i / COUNT][i % COUNT][i % COUNT];
+        length[i] = square == 0.0 ? __longlong_as_double(0x7ff0000000000000ll) : sqrt(square);  // NaN stays
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * PAIRS; i += THREADS) {
+        const int side = i / PAIRS, j = i % PAIRS / COUNT, k = i % COUNT;
+        const double of_j = length[side * COUNT + j], of_k = length[side * COUNT + k];
+        double& entry = triangle[side][j][k];
+        entry = j == k ? (entry == 0.0 ? 0.5 : -0.5) : -entry / of_j / of_k;
+    }
+    __syncthreads();
+}
+
+// Scales Y to unit length, and solves for Z, in the thread's row.
+__device__ __forceinline__ void solve_rows(Side* y, Side* z, const Square* triangle, const double* length) {
+    const int t = threadIdx.x;
+    for (int side = 0; side < 2; ++side) {
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) y[side][k][t] /= length[side * COUNT + k];
+        for (int k = COUNT - 1; k >= 0; --k) {
+            double sum = y[side][k][t];
+            for (int l = k + 1; l < COUNT; ++l) sum -= triangle[side][k][l] * z[side][l][t];
+            z[side][k][t] = sum / triangle[side][k][k];
+        }
+    }
 }
 
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS) run_forward(
@@ -68,7 +88,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
     double* __restrict__ y_kept, double* __restrict__ z_kept,         // (2, COUNT, H)
     double* __restrict__ squares,                                     // lengths (2, COUNT), triangles (2, ..), core
     int size) {
-    extern __shared__ __align__(16) double memory[];
+    DYNAMIC_SHARED(double, memory);
     Side* y = reinterpret_cast<Side*>(memory);
     Side* z = y + 2;
     double* scale = reinterpret_cast<double*>(z + 2);        // (PITCH,): sigma
@@ -89,27 +109,8 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
         const int side = i / PAIRS, j = i % PAIRS / COUNT, k = i % COUNT;
         return k < j ? 0.0 : y[side][j][r] * y[side][k][r];
     });
-    for (int i = t; i < 2 * COUNT; i += THREADS) {
-        const double square = triangle[i / COUNT][i % COUNT][i % COUNT];
-        length[i] = square == 0.0 ? __longlong_as_double(0x7ff0000000000000ll) : sqrt(square);  // NaN stays
-    }
-    __syncthreads();
-    for (int i = t; i < 2 * PAIRS; i += THREADS) {
-        const int side = i / PAIRS, j = i % PAIRS / COUNT, k = i % COUNT;
-        const double of_j = length[side * COUNT + j], of_k = length[side * COUNT + k];
-        double& entry = triangle[side][j][k];
-        entry = j == k ? (entry == 0.0 ? 0.5 : -0.5) : -entry / of_j / of_k;
-    }
-    __syncthreads();
-    for (int side = 0; side < 2; ++side) {
-#pragma unroll
-        for (int k = 0; k < COUNT; ++k) y[side][k][t] /= length[side * COUNT + k];
-        for (int k = COUNT - 1; k >= 0; --k) {
-            double sum = y[side][k][t];
-            for (int l = k + 1; l < COUNT; ++l) sum -= triangle[side][k][l] * z[side][l][t];
-            z[side][k][t] = sum / triangle[side][k][k];
-        }
-    }
+    find_triangles(triangle, length);
+    solve_rows(y, z, triangle, length);
     double* core = &triangle[2][0][0];
     sum_rows(core, part, PAIRS, me.rows, [&](int i, int r) { return z[0][i / COUNT][r] * (z[1][i % COUNT][r] * scale[r]); });
     if (blockIdx.x == 0) {
@@ -131,6 +132,41 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
     }
 }
 
+// Takes the gradient of the core out of the gradients of the factors, for the thread's row; returns that of its sigma.
+__device__ __forceinline__ double pull_back_core(Side* p, Side* g_y, const Side* z, const double* core, const double* g_core) {
+    const int t = threadIdx.x;
+    for (int j = 0; j < COUNT; ++j) {
+        double sum = g_y[0][j][t];
+        for (int k = 0; k < COUNT; ++k) sum += p[1][k][t] * core[j * COUNT + k];
+        g_y[0][j][t] = sum;
+    }
+    double of_sigma = 0.0;
+    for (int k = 0; k < COUNT; ++k) {
+        double sum = p[1][k][t];
+        for (int j = 0; j < COUNT; ++j) sum += z[0][j][t] * g_core[j * COUNT + k];
+        p[1][k][t] = sum;
+        of_sigma += sum * z[1][k][t] + p[0][k][t] * z[0][k][t];
+    }
+    for (int j = 0; j < COUNT; ++j) {
+        double sum = p[0][j][t];
+        for (int k = 0; k < COUNT; ++k) sum += z[1][k][t] * g_core[j * COUNT + k];
+        p[0][j][t] = sum;
+    }
+    return of_sigma;
+}
+
+// Solves for P of both sides in the thread's row, whose sigma is s.
+__device__ __forceinline__ void solve_adjoint_rows(Side* p, const double* triangle, double s) {
+    const int t = threadIdx.x;
+    for (int side = 0; side < 2; ++side) {
+        for (int k = 0; k < COUNT; ++k) {
+            double sum = p[side][k][t] * s;
+            for (int l = 0; l < k; ++l) sum -= triangle[side * PAIRS + l * COUNT + k] * p[side][l][t];
+            p[side][k][t] = sum / triangle[side * PAIRS + k * COUNT + k];
+        }
+    }
+}
+
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS) run_backward(
     const float* __restrict__ g_lower, const float* __restrict__ g_upper,  // (H, 2 * COUNT)
     const float* __restrict__ sigma,                                       // (H,)
@@ -138,7 +174,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
     float* __restrict__ g_left, float* __restrict__ g_right,  // packed
     float* __restrict__ g_sigma,                              // (H,)
     int size) {
-    extern __shared__ __align__(16) double memory[];
+    DYNAMIC_SHARED(double, memory);
     Side* y = reinterpret_cast<Side*>(memory);
     Side* z = y + 2;
     Side* p = z + 2;    // gradients of B and A, then P of both sides
@@ -165,31 +201,9 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
     }
     double* g_core = &total[0][0][0];
     sum_rows(g_core, part, PAIRS, me.rows, [&](int i, int r) { return y[0][i / COUNT][r] * p[1][i % COUNT][r]; });
-    for (int j = 0; j < COUNT; ++j) {
-        double sum = g_y[0][j][t];
-        for (int k = 0; k < COUNT; ++k) sum += p[1][k][t] * core[j * COUNT + k];
-        g_y[0][j][t] = sum;
-    }
-    double of_sigma = 0.0;
-    for (int k = 0; k < COUNT; ++k) {
-        double sum = p[1][k][t];
-        for (int j = 0; j < COUNT; ++j) sum += z[0][j][t] * g_core[j * COUNT + k];
-        p[1][k][t] = sum;
-        of_sigma += sum * z[1][k][t] + p[0][k][t] * z[0][k][t];
-    }
+    const double of_sigma = pull_back_core(p, g_y, z, core, g_core);
     if (me.there) g_sigma[me.row] = (float)of_sigma;
-    for (int j = 0; j < COUNT; ++j) {
-        double sum = p[0][j][t];
-        for (int k = 0; k < COUNT; ++k) sum += z[1][k][t] * g_core[j * COUNT + k];
-        p[0][j][t] = sum;
-    }
-    for (int side = 0; side < 2; ++side) {
-        for (int k = 0; k < COUNT; ++k) {
-            double sum = p[side][k][t] * s;
-            for (int l = 0; l < k; ++l) sum -= triangle[side * PAIRS + l * COUNT + k] * p[side][l][t];
-            p[side][k][t] = sum / triangle[side * PAIRS + k * COUNT + k];
-        }
-    }
+    solve_adjoint_rows(p, triangle, s);
     sum_rows(&total[0][0][0], part, 2 * PAIRS, me.rows, [&](int i, int r) {
         const int side = i / PAIRS, j = i % PAIRS / COUNT, k = i % COUNT;
         return k < j ? 0.0 : p[side][j][r] * z[side][k][r];

@@ -1,359 +1,327 @@
 // A recurrence whose step multiplies the whole state: every block holds the state of all units of its rows (in two buffers,
 // where they fit), multiplies it with the rows of the weight that belong to its own units, and sends what becomes of them
-// to the others. FORWARD of all cells, and the adjoint of the Elman cell, whose "state" is the adjoint of pre-activations.
+// to the others. Forward of all cells, and the adjoint (BACK) of the Elman cell, whose "state" is the adjoint of pre-activations.
 //
 // Rows come in SETS, one after another within a step: while one set's messages are on their way, the other is multiplied.
 //
-// Beside head.cu's, product.cu's and abreast.cu's: CELL (0 Elman, 1 GRU, 2 LSTM), BACK, KEEP (what the adjoint wants), BUFFERS
-// (1 or 2), SETS, AHEAD (whether numbers are read a step before they are used, where steps are short).
+// Beside those of cluster.cu, of the product and of vector_io.cu: UNITS (of a block, per gate), GATES, CELL (see activations.cu), BACK, KEEP
+// (whether what the adjoint reads is kept), ITEMS (how often a thread finishes entries of the state), BUFFERS (1 or 2), SETS,
+// AHEAD (whether numbers are read a step before they are used, where steps are short), POSTED (see cluster.cu).
 //
-// FAR has one buffer a set. One more warp tells of a set's message, and another fetches all messages as soon as the product is
-// done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has
+// FAR has one buffer per set. One more warp announces a set's message, and another fetches all messages as soon as the product
+// is done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has
 // fetched the one after it from all, so that all have fetched the one before.
 
-#define WIDE (BLOCKS * UNITS)
-#define ITEMS_OF_ROW (UNITS / ABREAST)
-#define EARLY 12  // steps
-#define HELD (BACK || CELL == 2)
-// FAR, the first turn only sends the initial states: a turn without a product is what the adjoint has, and for a loop that may
-// leave the product out the compiler takes the registers that it is given (187 against 165).
-#define LEAD (FAR && !BACK)
-#if BACK || !KEEP || (CELL == 0 && KIND != 4)
-#define RESULT 1  // numbers of an item that go to device memory: output, extra, gates
-#elif CELL == 0
-#define RESULT 2
-#else
-#define RESULT (GATES + 2)
-#endif
+// One set of rows at one step.
+struct Turn {
+    int step, set, top, rows, items;  // `top`: the set's first row of the block's
+    int buffer, next;
+    i64 time, now;  // `now`: place of the set's first entry at this time
+    bool more;      // whether a step EARLY steps from the next one runs
 
-extern "C" __global__ void
-#if CLUSTERED
-    __cluster_dims__(BLOCKS, 1, 1)
-#endif
-        __launch_bounds__(ALL_THREADS, 1) run_gather(
-            Number* __restrict__ gates,          // (T, B, G * H): parts of the input; with KEEP, gates take their place.
-                                                 // BACK: gradient of the output, where `given`
-            const Number* __restrict__ weight,   // (G * H, H)
-            const Number* __restrict__ bias,     // (H,): GRU, of the candidate's product
-            const Number* __restrict__ begin,    // (B, H): the state before, BACK: gradient of the final one
-            const Number* __restrict__ begin_c,  // (B, H): LSTM
-            Number* __restrict__ output,         // (T, B, H), BACK: adjoints of pre-activations
-            Number* __restrict__ extra,          // (T, B, H): LSTM its c, GRU the candidate's product, abs its argument;
-                                                 // BACK: what tells the derivative
-            Number* __restrict__ end,            // (B, H)
-            Number* __restrict__ end_c,          // (B, H)
-            const int* __restrict__ lengths,     // (B,), where `ragged`
-            Entry* __restrict__ post,            // FAR and POSTED: (groups, SETS, 2, BLOCKS, half or more, UNITS), messages
-            u32* __restrict__ told,              // FAR: (groups, SETS), how many were sent, 0 at first
-            double slope_, int steps, int batch, int size, int height, int ragged, int backwards, int given, int offset,
-            u32 zero) {
-    extern __shared__ __align__(128) float memory[];
-    __shared__ __align__(8) u64 boxes[BUFFERS * SETS];
-#if FAR
-    __shared__ __align__(8) u64 freed[SETS];  // a set's state is read no more
-#endif
-    const float slope = (float)slope_;
-    const int rank = block_rank();
-    const i64 first = offset + (i64)(blockIdx.x / BLOCKS) * height;
-    if (first >= batch) return;
-    const int rows = (int)(batch - first < height ? batch - first : height);
-    const int half = (height + SETS - 1) / SETS, share = half * UNITS;
-#if defined(EIGHTS) && !FAR
-    constexpr int slab = EIGHTS * 8 * UNITS;  // what the matrix units read: all places of a product are known to the compiler
-#else
-    const int slab = share;
-#endif
-    const int buffer_size = SETS * BLOCKS * slab;
-    Entry* state = reinterpret_cast<Entry*>(memory);                         // (BUFFERS, SETS, BLOCKS, half or more, UNITS)
-    float* pre = reinterpret_cast<float*>(state + BUFFERS * buffer_size);    // (WARPS_K, half, RESULTS)
-    float* held = pre + WARPS_K * half * RESULTS;  // (SETS, half, UNITS): LSTM c, BACK what is carried
-    float* later = held + (HELD ? SETS * share : 0);
-    const int last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
-#if FAR || POSTED
-    post += (i64)(blockIdx.x / BLOCKS) * SETS * 2 * BLOCKS * slab;
-#endif
-#if FAR
-    const int sets_here = (rows + half - 1) / half;
-    told += blockIdx.x / BLOCKS * SETS;
-    if (threadIdx.x >= THREADS) {
-        give_registers();
-        __syncthreads();
-        const int turns = last + BACK + LEAD, helper = threadIdx.x - THREADS;
-        for (int step = 0; helper >= 32 && helper < 64 && step < turns; ++step) {
-            for (int set = 0; set < sets_here; ++set) {
-                await_written(set);
-                if (helper == 32) tell(told + set), arrive(&freed[set]);
-            }
-        }
-        for (int step = 1; helper == 0 && step < turns; ++step) {
-            for (int set = 0; set < sets_here; ++set) {
-                await(&freed[set], (step - 1) & 1);
-                fetch(&boxes[set], state + set * BLOCKS * slab, post + ((i64)set * 2 + (step & 1)) * BLOCKS * slab,
-                      BLOCKS * slab * sizeof(Entry), told + set, BLOCKS * step);
-            }
-        }
-        return;
+    __device__ __forceinline__ Turn(const Walk& walk, int step, int set, int rows)
+        : step(step), set(set), top(set * walk.half), rows(rows) {
+        time = walk.begins + (i64)walk.way * (step - LEAD), now = walk.origin + time * walk.stride + (i64)top * walk.size;
+        items = rows * ITEMS_OF_ROW;
+        buffer = BUFFERS == 2 ? step & 1 : 0, next = BUFFERS == 2 ? buffer ^ 1 : 0;
+        more = step + 1 + EARLY < walk.last + LEAD;
     }
-    take_registers();
-#endif
 
-    const Place at(UNITS, slab, WIDE);
-    const Matrix matrix(later, at, [&](int o, int k) {
-        const int unit = rank * UNITS + o % UNITS;
-        const bool inside = o < GATES * UNITS && unit < size && k < size;
-        return inside ? load(weight, BACK ? (i64)k * size + unit : ((i64)(o / UNITS) * size + unit) * size + k) : 0.0f;
-    });
+    // All of the state before the step.
+    __device__ __forceinline__ const Entry* old(const Walk& walk) const {
+        return walk.state + buffer * walk.buffer_size + set * BLOCKS * walk.slab;
+    }
+};
 
-    if (threadIdx.x == 0) {
+// Where the block's part of the state behind a turn goes, in shared memory and in device memory.
+struct Behind {
+    Entry *mine, *sent;
+
+    __device__ __forceinline__ Behind(const Walk& walk, const Turn& turn) {
+        mine = walk.state + turn.next * walk.buffer_size + (turn.set * BLOCKS + walk.rank) * walk.slab;
+        sent = walk.post + (((i64)turn.set * 2 + ((turn.step + 1) & 1)) * BLOCKS + walk.rank) * walk.slab;
+    }
+};
+
+__device__ __forceinline__ void read_items(
+    Numbers (&to)[ITEMS][READ], const Walk& walk, const u32 (&row_offset)[ITEMS], i64 from, bool more) {
 #pragma unroll
-        for (int i = 0; i < BUFFERS * SETS; ++i) open_mailbox(&boxes[i]);
-#if FAR
-#pragma unroll
-        for (int i = 0; i < SETS; ++i) open_mailbox(&freed[i]);
-#endif
-    }
-    for (int i = threadIdx.x; i < BUFFERS * buffer_size; i += THREADS) {
-        const int set = i / (BLOCKS * slab) % SETS, unit = i % (BLOCKS * slab) / slab * UNITS + i % UNITS;
-        const int of = i % slab / UNITS, row = set * half + of;
-        const bool given_here = !BACK && i < buffer_size && unit < size && of < half && row < rows;
-        const float start = given_here ? load(begin, (first + row) * size + unit) : 0.0f;
-        state[i - i % UNITS + swap(i % UNITS, of)] = entry(start);
-    }
-#if HELD
-    for (int i = threadIdx.x; i < SETS * share; i += THREADS) {
-        const int unit = rank * UNITS + i % UNITS, row = i / UNITS;
-        held[i] = unit < size && row < rows ? load(BACK ? begin : begin_c, (first + row) * size + unit) : 0.0f;
-    }
-#endif
+    for (int i = 0; i < ITEMS; ++i) walk.read(to[i], row_offset[i], walk.unit_of(i), from, more);
+}
 
-    const bool downwards = BACK ? !backwards : backwards;  // in which direction time is walked
-    const int begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
-    const i64 stride = (i64)batch * size, move = way * stride;
-    const i64 origin = first * size + rank * UNITS;  // of the block's entries at time 0
-    const int whole = min(max(size - rank * UNITS, 0), UNITS);  // units of the block that there are
-    constexpr int READ = BACK ? 2 : GATES;
-    // Item `item` of a set is ABREAST neighbours of row item / ITEMS_OF_ROW. From the set's first entry it lies `down` +
-    // `unit_of` far; where there is no such item, another one is read instead, so that nothing branches.
-    const auto down = [&](u32 item, u32 items) { return (item < items ? item / ITEMS_OF_ROW : 0) * size; };
-    const auto unit_of = [&](int i) {
-        const u32 of = (threadIdx.x + i * THREADS) % ITEMS_OF_ROW * ABREAST;
-        return of < whole ? of : 0;
-    };
-    // What a step reads: parts of the input, BACK: gradient and what tells the derivative.
-    const auto read = [&](Numbers (&to)[READ], u32 row, u32 unit, i64 from, bool more) {
-#if BACK
-        const i64 place = from + row + unit;
-        if (more && given) ask_for(gates + place + EARLY * move);
-        if (more) ask_for(extra + place + EARLY * move);
-        to[0] = given ? *reinterpret_cast<const Numbers*>(gates + place) : Numbers{};
-        to[1] = *reinterpret_cast<const Numbers*>(extra + place);
-#else
-        const Number* part = gates + GATES * (from - rank * UNITS + row) + (rank * UNITS + unit);
+// VECTOR_IO neighbours of one row that a thread finishes at once. (Their numbers are apart in `Values`: while an array is indexed
+// in a loop, the compiler keeps all that is in one struct with it in memory.)
+struct Item {
+    u32 here, row, of, slot;  // its number, row of the set, unit of the block; place in the set's state
+    bool there, inside, runs, comes;  // `comes`: BACK, whether the product is the adjoint of a state
+
+    __device__ __forceinline__ Item(const Walk& walk, const Turn& turn, int i) {
+        const u32 item = threadIdx.x + i * THREADS;
+        here = item < turn.items ? item : 0, of = here % ITEMS_OF_ROW * VECTOR_IO, row = here / ITEMS_OF_ROW;
+        slot = row * UNITS + swap(of, row);
+        const int length = walk.ragged ? walk.lengths[walk.first + turn.top + row] : walk.steps;
+        there = item < turn.items, inside = there && of < walk.whole;
+        runs = inside && turn.time < length && turn.step >= LEAD && turn.step < walk.last + LEAD;
+        comes = inside && turn.step > 0 && turn.time - walk.way < length;
+    }
+};
+struct Values {
+    float product[GATES][VECTOR_IO];
+    float carried[VECTOR_IO];
+    float after[VECTOR_IO];  // the state, BACK: the adjoint
+    float results[RESULT][VECTOR_IO];  // from 1 on
+
+    // Adds up what warps found of the products.
+    __device__ __forceinline__ void read_products(const Walk& walk, const Item& item) {
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
-            if (more) ask_for(part + GATES * EARLY * move + g * size);
-            to[g] = *reinterpret_cast<const Numbers*>(part + g * size);
-        }
-#endif
-    };
-    Numbers x[ITEMS][READ] = {};
-#if AHEAD
-    if (last > 0 && whole > 0) {
+            const float* sums = walk.pre + item.row * RESULTS + g * UNITS + item.of;
+            unpack(product[g], load_vector<Floats>(sums));
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i)
-            read(x[i], down(threadIdx.x + i * THREADS, rows * ITEMS_OF_ROW), unit_of(i), origin + begins * stride, false);
+            for (int k = 1; k < WARPS_K; ++k) {
+                const Floats more_sums = load_vector<Floats>(sums + k * walk.half * RESULTS);
+#pragma unroll
+                for (int e = 0; e < VECTOR_IO; ++e) product[g][e] += nth(more_sums, e);
+            }
+        }
     }
-#endif
-    publish();
-    __syncthreads();
-    cluster_arrive();
-    cluster_wait();
 
-    for (int turn = 0; turn < (last + BACK + LEAD) * SETS; ++turn) {
-        const int step = turn / SETS, set = turn % SETS, top = set * half;
-        const int height_here = min(half, rows - top);
-        if (height_here <= 0) continue;
-        const i64 time = begins + (i64)way * (step - LEAD), now = origin + time * stride + (i64)top * size;
-        const int items = height_here * ITEMS_OF_ROW;
-        const int buffer = BUFFERS == 2 ? step & 1 : 0, next = BUFFERS == 2 ? buffer ^ 1 : 0;
-        const bool more = step + 1 + EARLY < last + LEAD;
-        u32 tall[ITEMS];
+    template <class... Kept>
+    __device__ __forceinline__ void keep(int e, Kept... kept) {
+        const float all[] = {kept...};
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) tall[i] = down(threadIdx.x + i * THREADS, items);
-#if AHEAD
-        Numbers ahead[ITEMS][READ] = {};
-        if (step + 1 < last && whole > 0) {
-#pragma unroll
-            for (int i = 0; i < ITEMS; ++i) read(ahead[i], tall[i], unit_of(i), now + move, more);
-        }
+        for (int r = 1; r < RESULT; ++r) results[r][e] = all[r - 1];
+    }
+};
+
+// The step of a cell for entry e of an item, of which it reads x; `before` is the state before.
+#if BACK
+__device__ __forceinline__ void finish_entry(
+    Values& v, int e, const Numbers (&x)[READ], const Entries& before, const Item& item, const Walk& walk) {
+    v.carried[e] = item.comes ? v.product[0][e] : v.carried[e];
+    v.after[e] = item.runs ? (v.carried[e] + nth(x[0], e)) * slope_at(nth(x[1], e), walk.slope) : 0.0f;
+}
+#elif CELL == ELMAN
+__device__ __forceinline__ void finish_entry(
+    Values& v, int e, const Numbers (&x)[READ], const Entries& before, const Item& item, const Walk& walk) {
+    const float sum = v.product[0][e] + nth(x[0], e);
+    v.after[e] = activate(sum, walk.slope);
+    v.keep(e, sum);
+}
+#elif CELL == GRU
+__device__ __forceinline__ void finish_entry(
+    Values& v, int e, const Numbers (&x)[READ], const Entries& before, const Item& item, const Walk& walk) {
+    const float r = sigmoid(nth(x[0], e) + v.product[0][e]), z = sigmoid(nth(x[1], e) + v.product[1][e]);
+    const float q = v.product[2][e] + load(walk.bias, (item.of < walk.whole ? walk.rank * UNITS + item.of : 0) + e);
+    const float n = hyperbolic_tangent(nth(x[2], e) + r * q);
+    v.after[e] = n + z * (nth(before, e) - n);
+    v.keep(e, q, r, z, n);
+}
 #else
-        if (step >= LEAD && step < last + LEAD && whole > 0) {
+__device__ __forceinline__ void finish_entry(
+    Values& v, int e, const Numbers (&x)[READ], const Entries& before, const Item& item, const Walk& walk) {
+    const float i = sigmoid(nth(x[0], e) + v.product[0][e]), f = sigmoid(nth(x[1], e) + v.product[1][e]);
+    const float g = hyperbolic_tangent(nth(x[2], e) + v.product[2][e]), o = sigmoid(nth(x[3], e) + v.product[3][e]);
+    const float c = f * v.carried[e] + i * g;
+    v.after[e] = o * hyperbolic_tangent(c);
+    v.carried[e] = item.runs ? c : v.carried[e];
+    v.keep(e, c, i, f, g, o);
+}
+#endif
+
+// Finishes item i, puts it into the state behind, and leaves what goes to device memory in `result`. Returns whether it runs.
+// Nothing branches, so that items hide each other's latency.
+__device__ __forceinline__ bool finish_item(
+    Numbers (&result)[RESULT], const Walk& walk, const Turn& turn, const Behind& to, const Numbers (&x)[READ],
+    int i) {
+    const Item item(walk, turn, i);
+    Values v;
+    v.read_products(walk, item);
+    float* carry = walk.held + turn.set * walk.share + item.here * VECTOR_IO;
+    Floats kept = {};
+    if (HELD && item.there) kept = load_vector<Floats>(carry);  // item 0's is being written
+    if (HELD) unpack(v.carried, kept);
+    Entries before = {};
+    if (!BACK && item.there) before = load_vector<Entries>(turn.old(walk) + walk.rank * walk.slab + item.slot);
 #pragma unroll
-            for (int i = 0; i < ITEMS; ++i) read(x[i], tall[i], unit_of(i), now, more);
+    for (int e = 0; e < VECTOR_IO; ++e) finish_entry(v, e, x, before, item, walk);
+    Entries behind;
+    pack(behind, v.after);
+    if (!BACK) behind = item.runs ? behind : before;
+#pragma unroll
+    for (int r = 1; r < RESULT; ++r) pack(result[r], v.results[r]);
+    pack(result[0], v.after);
+    if (item.there) {
+        store_vector(to.mine + item.slot, behind);
+        if (BY_MEMORY) store_vector(to.sent + item.slot, behind);
+        if (HELD) {
+            pack(kept, v.carried);
+            store_vector(carry, kept);
         }
+    }
+    return item.runs;
+}
+
+// Sends the block's part of the state behind a turn to the other blocks. FAR, other warps do.
+__device__ __forceinline__ void send_state(const Walk& walk, const Turn& turn, const Behind& to, u64* arrived) {
+    if (FAR) {
+        fence_async_shared();
+        mark_written(turn.set);
+        sync_computing_threads();
+        return;
+    }
+    if (BLOCKS > 1 && POSTED) fence_async_global();
+    if (BLOCKS > 1 && !POSTED) fence_async_shared();
+    __syncthreads();
+    if (BLOCKS == 1 || turn.step + 1 >= walk.last + BACK) return;
+    const u32 bytes = turn.rows * UNITS * sizeof(Entry);
+    u64* barrier = &arrived[turn.next * SETS + turn.set];
+    if (threadIdx.x == 0) mbarrier_expect(barrier, (BLOCKS - 1) * bytes);
+    if (POSTED) {
+        if (threadIdx.x == 0) copy_to_all_peers(barrier, to.mine, to.sent, bytes, walk.rank);
+    } else if (threadIdx.x < BLOCKS && threadIdx.x != walk.rank) {
+        copy_to_peer(barrier, to.mine, to.mine, bytes, threadIdx.x);
+    }
+}
+
+__device__ __forceinline__ void write_results(
+    const Numbers (&result)[ITEMS][RESULT], const bool (&runs)[ITEMS], const u32 (&row_offset)[ITEMS], const Walk& walk,
+    const Turn& turn) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        if (!runs[i]) continue;
+        const i64 place = turn.now + row_offset[i] + walk.unit_of(i);
+        store_vector(walk.output + place, result[i][0]);
+#if RESULT > 1
+        store_vector(walk.extra + place, result[i][1]);
 #endif
-        const Entry* old = state + buffer * buffer_size + set * BLOCKS * slab;
-#if BLOCKS > 1
-        if (step > 0) await(&boxes[buffer * SETS + set], BUFFERS == 2 ? (step - 1) >> 1 & 1 : (step - 1) & 1);
+#if RESULT > 2
+        const u32 unit = walk.rank * UNITS + walk.unit_of(i);
+        Number* gate = walk.gates + GATES * (place - unit) + unit;
+#pragma unroll
+        for (int g = 0; g < GATES; ++g) store_vector(gate + g * walk.size, result[i][2 + g]);
 #endif
+    }
+}
+
+// FAR: what the warps do that do not compute.
+__device__ __forceinline__ void deliver_messages(const Block& block, u64* arrived, u64* freed) {
+    const int sets_here = (block.rows + block.half - 1) / block.half;
+    const int turns = block.last + BACK + LEAD, helper = threadIdx.x - THREADS, slab = block.slab;
+    for (int step = 0; helper >= 32 && helper < 64 && step < turns; ++step) {
+        for (int set = 0; set < sets_here; ++set) {
+            wait_until_written(set);
+            if (helper == 32) increment_release(block.announced + set), mbarrier_arrive(&freed[set]);
+        }
+    }
+    for (int step = 1; helper == 0 && step < turns; ++step) {
+        for (int set = 0; set < sets_here; ++set) {
+            wait_for_phase(&freed[set], (step - 1) & 1);
+            fetch(&arrived[set], block.state + set * BLOCKS * slab, block.post + ((i64)set * 2 + (step & 1)) * BLOCKS * slab,
+                  BLOCKS * slab * sizeof(Entry), block.announced + set, BLOCKS * step);
+        }
+    }
+}
+
+__device__ __forceinline__ void open_barriers(u64* arrived, u64* freed) {
+    if (threadIdx.x != 0) return;
+#pragma unroll
+    for (int i = 0; i < BUFFERS * SETS; ++i) mbarrier_init(&arrived[i]);
+#pragma unroll
+    for (int i = 0; FAR && i < SETS; ++i) mbarrier_init(&freed[i]);
+}
+
+// Runs all steps, once everything is in its place; `x` is what the first one reads, where AHEAD.
+__device__ __forceinline__ void run_steps(
+    const Walk& walk, const Matrix& matrix, const Place& at, Numbers (&x)[ITEMS][READ], u64* arrived, u32 zero) {
+    for (int count = 0; count < (walk.last + BACK + LEAD) * SETS; ++count) {
+        const int set = count % SETS, rows = min(walk.half, walk.rows - set * walk.half);
+        if (rows <= 0) continue;
+        const Turn turn(walk, count / SETS, set, rows);
+        const int step = turn.step;
+        u32 row_offset[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) row_offset[i] = walk.row_offset(threadIdx.x + i * THREADS, turn.items);
+        Numbers ahead[ITEMS][READ] = {};
+        if (AHEAD && step + 1 < walk.last && walk.whole > 0) read_items(ahead, walk, row_offset, turn.now + walk.move, turn.more);
+        if (!AHEAD && step >= LEAD && step < walk.last + LEAD && walk.whole > 0) read_items(x, walk, row_offset, turn.now, turn.more);
+        if (BLOCKS > 1 && step > 0)
+            wait_for_phase(&arrived[turn.buffer * SETS + turn.set], BUFFERS == 2 ? (step - 1) >> 1 & 1 : (step - 1) & 1);
         if (!(BACK || LEAD) || step > 0)  // there is no adjoint yet, or the states themselves are sent
             matrix.times<UNITS>(
-                old, height_here, pre + at.part * half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
-        wait_for_all();
-#if BUFFERS == 1 && CLUSTERED
-        cluster_arrive_lightly();  // the old state is read no more
-        cluster_wait();
-#endif
-
-        Entry* mine = state + next * buffer_size + (set * BLOCKS + rank) * slab;
-#if FAR || POSTED
-        Entry* sent = post + (((i64)set * 2 + ((step + 1) & 1)) * BLOCKS + rank) * slab;
-#endif
-        const auto put = [&](u32 slot, const Entries& all) {
-            *reinterpret_cast<Entries*>(mine + slot) = all;
-#if FAR || POSTED
-            *reinterpret_cast<Entries*>(sent + slot) = all;
-#endif
-        };
+                turn.old(walk), turn.rows, walk.pre + at.part * walk.half * RESULTS, RESULTS, at, zero, [](int o) { return o; });
+        sync_computing_threads();
+        if (BUFFERS == 1) {
+            cluster_arrive_lightly();  // the old state is read no more
+            cluster_wait();
+        }
+        const Behind to(walk, turn);  // not before the barrier: addresses would take registers from the product
         Numbers result[ITEMS][RESULT];  // goes to device memory behind the messages
         bool runs[ITEMS];
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {  // without a branch, so that items hide each other's latency
-            const u32 item = threadIdx.x + i * THREADS, here = item < items ? item : 0;
-            const u32 of = here % ITEMS_OF_ROW * ABREAST, row = here / ITEMS_OF_ROW, slot = row * UNITS + swap(of, row);
-            const int length = ragged ? lengths[first + top + row] : steps;
-            const bool inside = item < items && of < whole;
-            runs[i] = inside && time < length && step >= LEAD && step < last + LEAD;
-            float p[GATES][ABREAST];
+        for (int i = 0; i < ITEMS; ++i) runs[i] = finish_item(result[i], walk, turn, to, x[i], i);
+        send_state(walk, turn, to, arrived);
+        write_results(result, runs, row_offset, walk, turn);
 #pragma unroll
-            for (int g = 0; g < GATES; ++g) {
-                const float* sums = pre + row * RESULTS + g * UNITS + of;
-                unpack(p[g], *reinterpret_cast<const Floats*>(sums));
-#pragma unroll
-                for (int k = 1; k < WARPS_K; ++k) {
-                    const Floats more_sums = *reinterpret_cast<const Floats*>(sums + k * half * RESULTS);
-#pragma unroll
-                    for (int e = 0; e < ABREAST; ++e) p[g][e] += nth(more_sums, e);
-                }
-            }
-#if HELD
-            float* carry = held + set * share + here * ABREAST;
-            Floats kept = {};
-            if (item < items) kept = *reinterpret_cast<const Floats*>(carry);  // item 0's is being written
-            float carried[ABREAST];
-            unpack(carried, kept);
-#endif
-            float after[ABREAST];  // BACK: the adjoint
-#if BACK
-            const bool comes = inside && step > 0 && time - way < length;
-#else
-            Entries before = {};
-            if (item < items) before = *reinterpret_cast<const Entries*>(old + rank * slab + slot);
-            float more_results[RESULT][ABREAST];
-#endif
-#pragma unroll
-            for (int e = 0; e < ABREAST; ++e) {
-#if BACK
-                carried[e] = comes ? p[0][e] : carried[e];
-                after[e] = runs[i] ? (carried[e] + nth(x[i][0], e)) * slope_at(nth(x[i][1], e), slope) : 0.0f;
-#elif CELL == 0
-                const float sum = p[0][e] + nth(x[i][0], e);
-                after[e] = activate(sum, slope);
-                more_results[RESULT - 1][e] = sum;
-#elif CELL == 1
-                const float r = sigmoid(nth(x[i][0], e) + p[0][e]), z = sigmoid(nth(x[i][1], e) + p[1][e]);
-                const float q = p[2][e] + load(bias, (of < whole ? rank * UNITS + of : 0) + e);
-                const float n = hyperbolic_tangent(nth(x[i][2], e) + r * q);
-                after[e] = n + z * (nth(before, e) - n);
-#if KEEP
-                more_results[1][e] = q, more_results[2][e] = r, more_results[3][e] = z, more_results[4][e] = n;
-#endif
-#else
-                const float in = sigmoid(nth(x[i][0], e) + p[0][e]), f = sigmoid(nth(x[i][1], e) + p[1][e]);
-                const float g = hyperbolic_tangent(nth(x[i][2], e) + p[2][e]), o = sigmoid(nth(x[i][3], e) + p[3][e]);
-                const float c = f * carried[e] + in * g;
-                after[e] = o * hyperbolic_tangent(c);
-                carried[e] = runs[i] ? c : carried[e];
-#if KEEP
-                more_results[1][e] = c, more_results[2][e] = in, more_results[3][e] = f, more_results[4][e] = g;
-                more_results[5][e] = o;
-#endif
-#endif
-            }
-            Entries sent_now;
-            pack(sent_now, after);
-#if !BACK
-            sent_now = runs[i] ? sent_now : before;
-#pragma unroll
-            for (int r = 1; r < RESULT; ++r) pack(result[i][r], more_results[r]);
-#endif
-            pack(result[i][0], after);
-            if (item < items) {
-                put(slot, sent_now);
-#if HELD
-                pack(kept, carried);
-                *reinterpret_cast<Floats*>(carry) = kept;
-#endif
-            }
-        }
-#if FAR
-        publish();
-        written(set);
-        wait_for_all();
-#elif BLOCKS > 1
-#if POSTED
-        publish_posted();
-#else
-        publish();
-#endif
-        __syncthreads();
-        if (step + 1 < last + BACK) {
-            const u32 bytes = height_here * UNITS * sizeof(Entry);
-            u64* box = &boxes[next * SETS + set];
-            if (threadIdx.x == 0) expect(box, (BLOCKS - 1) * bytes);
-#if POSTED
-            if (threadIdx.x == 0) send_to_all(box, mine, sent, bytes, rank);
-#else
-            if (threadIdx.x < BLOCKS && threadIdx.x != rank) send(box, mine, mine, bytes, threadIdx.x);
-#endif
-        }
-#else
-        __syncthreads();
-#endif
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            if (!runs[i]) continue;
-            const i64 place = now + tall[i] + unit_of(i);
-            *reinterpret_cast<Numbers*>(output + place) = result[i][0];
-#if RESULT > 1
-            *reinterpret_cast<Numbers*>(extra + place) = result[i][1];
-#endif
-#if RESULT > 2
-            const u32 unit = rank * UNITS + unit_of(i);
-            Number* gate = gates + GATES * (place - unit) + unit;
-#pragma unroll
-            for (int g = 0; g < GATES; ++g) *reinterpret_cast<Numbers*>(gate + g * size) = result[i][2 + g];
-#endif
-        }
-#if AHEAD
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
+        for (int i = 0; AHEAD && i < ITEMS; ++i) {
 #pragma unroll
             for (int g = 0; g < READ; ++g) x[i][g] = ahead[i][g];
         }
-#endif
     }
-    const Entry* final = state + (BUFFERS == 2 ? last & 1 : 0) * buffer_size + rank * slab;
-    for (int i = threadIdx.x; i < rows * UNITS; i += THREADS) {
-        const int unit = rank * UNITS + i % UNITS, row = i / UNITS;
-        if (unit >= size) continue;
-        const i64 place = (first + row) * size + unit;
-        const int spot_in = row / half * BLOCKS * slab + row % half * UNITS + swap(i % UNITS, row % half);
-        store(end, place, BACK ? held[i] : value_of(final[spot_in]));
-#if CELL == 2
-        store(end_c, place, held[i]);
-#endif
+}
+
+extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(ALL_THREADS, 1) run_gather(
+    Number* __restrict__ gates,          // (T, B, G * H): parts of the input; with KEEP, gates take their place.
+                                         // BACK: gradient of the output, where `given`
+    const Number* __restrict__ weight,   // (G * H, H)
+    const Number* __restrict__ bias,     // (H,): GRU, of the candidate's product
+    const Number* __restrict__ begin,    // (B, H): the state before, BACK: gradient of the final one
+    const Number* __restrict__ begin_c,  // (B, H): LSTM
+    Number* __restrict__ output,         // (T, B, H), BACK: adjoints of pre-activations
+    Number* __restrict__ extra,          // (T, B, H): LSTM its c, GRU the candidate's product, abs its argument;
+                                         // BACK: what determines the derivative
+    Number* __restrict__ end,            // (B, H)
+    Number* __restrict__ end_c,          // (B, H)
+    const int* __restrict__ lengths,     // (B,), where `ragged`
+    Entry* __restrict__ post,            // BY_MEMORY: (groups, SETS, 2, BLOCKS, half or more, UNITS), messages
+    u32* __restrict__ announced,         // FAR: (groups, SETS), how many were sent, 0 at first
+    double slope, int steps, int batch, int size, int height, int ragged, int backwards, int given, int offset, u32 zero) {
+    DYNAMIC_SHARED(float, memory);
+    SHARED(u64, arrived, [BUFFERS * SETS]);
+    SHARED(u64, freed, [SETS]);  // FAR: a set's state is read no more
+    const i64 first = offset + (i64)(blockIdx.x / BLOCKS) * height;
+    if (first >= batch) return;
+    const Block block(
+        {gates, weight, bias, begin, begin_c, output, extra, end, end_c, lengths, post, announced},
+        {steps, batch, size, height, ragged, backwards, given}, (float)slope, first, memory);
+#if FAR
+    if (threadIdx.x >= THREADS) {
+        give_registers<24>();  // to those that compute, by fours of warps: 128 x 24 + 256 x 240 of 64 K
+        __syncthreads();
+        deliver_messages(block, arrived, freed);
+        return;
     }
+    take_registers<240>();
+#endif
+    const Place at(UNITS, block.slab, WIDE);
+    const Matrix matrix(block.later, at, [&](int o, int k) { return block.weight_at(o, k); });
+    open_barriers(arrived, freed);
+    block.write_first_states();
+    const Walk walk(block);
+    Numbers x[ITEMS][READ] = {};
+    if (AHEAD && walk.last > 0 && walk.whole > 0) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            const u32 down = walk.row_offset(threadIdx.x + i * THREADS, walk.rows * ITEMS_OF_ROW);
+            walk.read(x[i], down, walk.unit_of(i), walk.origin + walk.begins * walk.stride, false);
+        }
+    }
+    fence_async_shared();
+    __syncthreads();
+    cluster_arrive();
+    cluster_wait();
+    run_steps(walk, matrix, at, x, arrived, zero);
+    block.write_last_states();
     cluster_arrive();  // a block stays while others may still send to it
     cluster_wait();
 }

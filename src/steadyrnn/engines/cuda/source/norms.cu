@@ -2,7 +2,6 @@
 //
 // Defined by the caller: THREADS, VEC (1 or 4: entries that a lane reads at a time), EVERY.
 
-typedef long long i64;
 #if EVERY
 typedef double Sum;
 #else
@@ -23,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) run_norms(
         const auto add = [&](Sum v) { sum += v * v; };
         for (int i = lane * VEC; i < size; i += 32 * VEC) {
 #if VEC == 4
-            const float4 v = *reinterpret_cast<const float4*>(here + i);
+            const float4 v = load_vector<float4>(here + i);
             add(v.x), add(v.y), add(v.z), add(v.w);
 #else
             add(here[i]);

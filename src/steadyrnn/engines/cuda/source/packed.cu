@@ -1,6 +1,6 @@
-// One product a step where a block holds the whole matrix in registers, and whoever has added up a result also finishes it.
+// One product per step where a block holds the whole matrix in registers, and whoever has added up a result also finishes it.
 //
-// Beside head.cu's, defined by the caller:
+// Defined by the caller, beside THREADS:
 //
 //   EACH   results of a lane, DEPTH its entries of each of their rows: SPLIT lanes share a result,
 //   PACK   rows that are multiplied at once; ITEMS packs are the rows of a block. The EACH * PACK sums of a lane are added up by
@@ -57,7 +57,7 @@ struct Packed {
         for (int j = 0; j < DEPTH / 4; ++j) {
 #pragma unroll
             for (int p = 0; p < PACK; ++p) {
-                const float4 v = *reinterpret_cast<const float4*>(rows[p ^ turn / EACH] + split * 4 + j * SPLIT * 4);
+                const float4 v = load_vector<float4>(rows[p ^ turn / EACH] + split * 4 + j * SPLIT * 4);
 #pragma unroll
                 for (int e = 0; e < EACH; ++e) {
                     float& s = sum[p * EACH + e];

@@ -1,4 +1,4 @@
-// One product a step: results (rows, O) of vectors (rows, K) in shared memory with a matrix (O, K) that stays on the chip.
+// One product per step: results (rows, O) of vectors (rows, K) in shared memory with a matrix (O, K) that stays on the chip.
 //
 // A lane holds EACH results by DEPTH entries of the matrix in registers; SPLIT lanes share a result, and WARPS_K warps. A number
 // read from shared memory is used EACH times, which is what the bandwidth of shared memory asks for. Partial sums of SPLIT
@@ -37,7 +37,7 @@ struct Place {
         lane = threadIdx.x % 32;
         split = lane % SPLIT;
         group = lane / SPLIT;
-        const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // so that the compiler sees one number a warp
+        const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // so that the compiler sees one number per warp
         part = WARPS_K == 1 ? 0 : warp % WARPS_K;
         results = warp / WARPS_K % WARPS_O;
         row = WARPS_R == 1 ? 0 : warp / (WARPS_K * WARPS_O);
@@ -55,31 +55,15 @@ __device__ __forceinline__ int result_of(const Place& at, int first, int each, i
 }
 __device__ __forceinline__ int entry_of(const Place& at, int j) { return ((at.part * (DEPTH / 4) + j) * SPLIT + at.split) * 4; }
 
-template <int beyond>
-__device__ __forceinline__ float4 read(u32 from) {
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(from), "n"(beyond)
-                 : "memory");
-    return v;
-}
-
-__device__ __forceinline__ float from_lane(float v, int far, u32 clamp) {
-    float there;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, %3, 0xffffffff;" : "=f"(there) : "f"(v), "r"(far), "r"(clamp));
-    return there;
-}
-
 // One round of adding up the sums of SPLIT lanes, of log2(SPLIT) rounds.
 template <int each>
 __device__ __forceinline__ void add_up(float (&sum)[each], int round, u32 clamp = 0x1f) {
     const int far = 1 << round, width = each >> (round + 1);
     if (far >= SPLIT) return;
-    if (width == 0) sum[0] += from_lane(sum[0], far, clamp);
+    if (width == 0) sum[0] += shuffle_xor(sum[0], far, clamp);
 #pragma unroll
     for (int i = 0; i < each / 2; ++i)
-        if (i < width) sum[i] += from_lane(sum[i + width], far, clamp);
+        if (i < width) sum[i] += shuffle_xor(sum[i + width], far, clamp);
 }
 
 template <int each>
@@ -111,13 +95,13 @@ __device__ __forceinline__ void multiply(
     constexpr int next = WARPS_R * stride * 4;  // bytes from one row of the warp to its next
     u32 from[DEPTH / 4];
 #pragma unroll
-    for (int j = 0; j < DEPTH / 4; ++j) from[j] = address(vectors) + 4 * (at.row * stride + at.offset[j]);
+    for (int j = 0; j < DEPTH / 4; ++j) from[j] = shared_address(vectors) + 4 * (at.row * stride + at.offset[j]);
     const auto advance = [&](float (&one)[each], float (&two)[each], float (&before)[each], float (&before_too)[each], int row) {
 #pragma unroll
         for (int e = 0; e < each; ++e) one[e] = two[e] = 0.0f;
 #pragma unroll
         for (int j = 0; j < DEPTH / 4; ++j) {
-            const float4 v = read<0>(from[j]), u = read<next>(from[j]);
+            const float4 v = load_shared<0>(from[j]), u = load_shared<next>(from[j]);
             from[j] += 2 * next;
             const u32 clamp = 0x1f | (__float_as_uint(u.x) & zero);
             add_up(before, j, clamp), add_up(before_too, j, clamp);
@@ -130,7 +114,7 @@ __device__ __forceinline__ void multiply(
         float a[each] = {}, b[each] = {}, c[each], d[each];
 #pragma unroll
         for (int j = 0; j < DEPTH / 4; ++j) {
-            add_product(a, w, read<0>(from[j]), j), add_product(b, w, read<next>(from[j]), j);
+            add_product(a, w, load_shared<0>(from[j]), j), add_product(b, w, load_shared<next>(from[j]), j);
             from[j] += 2 * next;
         }
         row += 2 * WARPS_R;
@@ -152,7 +136,7 @@ __device__ __forceinline__ void multiply(
     if (row < rows) {
         float one[each] = {};
 #pragma unroll
-        for (int j = 0; j < DEPTH / 4; ++j) add_product(one, w, read<0>(from[j]), j);
+        for (int j = 0; j < DEPTH / 4; ++j) add_product(one, w, load_shared<0>(from[j]), j);
 #pragma unroll
         for (int round = 0; round < 5; ++round) add_up(one, round);
         if (writes) out[row * stride_out] = one[0];
@@ -199,7 +183,7 @@ struct Matrix {
             for (int e = 0; e < EACH_LATER; ++e) {
 #pragma unroll
                 for (int j = 0; j < DEPTH / 4; ++j) {
-                    const float4 q = *reinterpret_cast<const float4*>(slot(tile, e, j, at));
+                    const float4 q = load_vector<float4>(slot(tile, e, j, at));
                     v[e][4 * j] = q.x, v[e][4 * j + 1] = q.y, v[e][4 * j + 2] = q.z, v[e][4 * j + 3] = q.w;
                 }
             }

@@ -1,4 +1,4 @@
-// product.cu's task for 16-bit numbers, by the matrix units: results (rows, O) of vectors (rows, K) in shared memory with a
+// product.cu's task for 16-bit numbers, on the tensor cores: results (rows, O) of vectors (rows, K) in shared memory with a
 // matrix (O, K) that stays on the chip; sums are float32.
 //
 // A warp holds FIRST tiles of 16 results by CHUNKS * 32 entries as fragments in registers, and reads those of TILES more from
@@ -8,7 +8,7 @@
 // Vectors lie in pieces of PIECE entries, a multiple of 32; where it is one of 64, the halves of 64 entries are exchanged in odd
 // rows (`swap`), so that rows next to each other are not read from the same banks.
 //
-// Defined by the caller: PIECE, CHUNKS, FIRST, TILES, WARPS_K, WARPS_O, EIGHTS (of rows, at most).
+// Defined by the caller: NUMBER, PIECE, CHUNKS, FIRST, TILES, WARPS_K, WARPS_O, EIGHTS (of rows, at most).
 
 #define RESULTS (WARPS_O * 16 * (FIRST + TILES))
 #define LATER_BYTES (TILES * WARPS_O * WARPS_K * CHUNKS * 2 * 512)
@@ -46,13 +46,10 @@ struct Place {
 __device__ __forceinline__ u32 pair(float low, float high) { return (u32)entry(low) | (u32)entry(high) << 16; }
 
 __device__ __forceinline__ void add_product(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
-#if NUMBER == 1
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#endif
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+    if (NUMBER == BFLOAT16)
+        mma_bf16(c, a, b0, b1);
+    else
+        mma_f16(c, a, b0, b1);
 }
 
 struct Matrix {
@@ -95,7 +92,7 @@ struct Matrix {
         for (int j = 0; j < CHUNKS; ++j) {
 #pragma unroll
             for (int e = 0; e < EIGHTS; ++e) {
-                const uint4 v = *reinterpret_cast<const uint4*>(vectors + at.offset(j, stride) + e * 8 * stride);
+                const uint4 v = load_vector<uint4>(vectors + at.offset(j, stride) + e * 8 * stride);
 #pragma unroll
                 for (int tile = 0; tile < FIRST; ++tile) {
                     add_product(sum[tile][e][2 * j % WAYS], w[tile][2 * j], v.x, v.y);
@@ -123,7 +120,7 @@ struct Matrix {
                 const uint4 a = *slot(tile, 2 * j, at), b = *slot(tile, 2 * j + 1, at);
 #pragma unroll
                 for (int e = 0; e < EIGHTS; ++e) {
-                    const uint4 v = *reinterpret_cast<const uint4*>(vectors + at.offset(j, stride) + e * 8 * stride);
+                    const uint4 v = load_vector<uint4>(vectors + at.offset(j, stride) + e * 8 * stride);
                     add_product(total[e][0], a, v.x, v.y);
                     add_product(total[e][1], b, v.z, v.w);
                 }

@@ -1,0 +1,1 @@
+"""Each kernel: what it is compiled with, and its launch."""

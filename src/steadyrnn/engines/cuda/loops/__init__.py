@@ -1,0 +1,1 @@
+"""The loops over time: kernels, and the products outside of time around them."""

@@ -1,0 +1,1 @@
+"""Which layout a kernel gets: how many blocks share a weight, and how many rows they run."""
