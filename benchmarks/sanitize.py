@@ -71,8 +71,8 @@ def factored() -> None:
             train(layer, 300, steps=70)
 
 
-def over_time() -> None:
-    """Gradients of weights and products with the input on the matrix units."""
+def bf16x3() -> None:
+    """Weight gradients and input projections on the tensor cores."""
     for width in (3, 8):
         train(sr.RNN(width, 512, engine="cuda", device="cuda"), 2800)
     train(sr.LSTM(36, 256, engine="cuda", device="cuda"), 2800)
@@ -97,7 +97,7 @@ def windows() -> None:
 
 
 GROUPS: dict[str, Callable[[], None]] = {
-    "dense": dense, "gated": gated, "far": far, "factored": factored, "over-time": over_time, "windows": windows,
+    "dense": dense, "gated": gated, "far": far, "factored": factored, "bf16x3": bf16x3, "windows": windows,
 }  # fmt: skip
 
 
