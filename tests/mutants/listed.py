@@ -308,11 +308,11 @@ _CLI = [
 ]  # fmt: skip
 
 _SHARED = [
-    Mutant("slope of tanh without its square", "activations/elementwise.py",
-           "        return 1 - x * x", "        return 1 - x", ("test_activations.py::test_derivative_is_autograds",)),
     Mutant("a word is taken for True", "checks.py",
            "    if not isinstance(value, int | numpy.bool_) or value not in (0, 1):", "    if value is None:",
            ("layers/test_bad_input.py::test_flag_of_another_kind_is_refused[RNN-batch_first-'x']",)),
+    Mutant("slope of tanh without its square", "activations/elementwise.py",
+           "        return 1 - x * x", "        return 1 - x", ("test_activations.py::test_derivative_is_autograds",)),
     Mutant("minus infinity is finite", "checks.py",
            "finite = all(math.isfinite(edge) for edge in torch.aminmax(tensor.detach()))",
            "finite = math.isfinite(tensor.detach().amax())",
