@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from steadyrnn.runs import folder as room
+from steadyrnn.runs import folder as folder_module
 from steadyrnn.runs.environment import describe_environment
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.json_text import parse, render
@@ -50,11 +50,11 @@ def begin_writing(run: Run) -> None:
 def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = {"torch": "2.13.0", "threads": {"within": 1}}
     other = first | {"torch": "2.14.0"}
-    monkeypatch.setattr(room, "describe_environment", lambda: first)
+    monkeypatch.setattr(folder_module, "describe_environment", lambda: first)
     run = Run.create(tmp_path, "addition", "rnn", CONFIG)
     run.close()
     for environment in (first, other, other, first):
-        monkeypatch.setattr(room, "describe_environment", lambda environment=environment: environment)
+        monkeypatch.setattr(folder_module, "describe_environment", lambda environment=environment: environment)
         begin_writing(run)
     noted = run.read_json("environment.json")
     changes = [note["changed"] for note in noted.pop("resumed")]
