@@ -78,9 +78,9 @@ def compile_one(shape: Shape, layout: Layout) -> None:
     """Compile a kernel in a process of its own; the next to ask finds it on disk."""
     asked: list[tuple[Any, ...]] = []
     with patch.object(dense, "kernel", lambda *wanted: asked.append(wanted)):
-        dense.compiled.__wrapped__(shape.kernel, layout, variant(shape), torch.device("cuda", 0))
+        dense.compile_kernel.__wrapped__(shape.kernel, layout, variant(shape), torch.device("cuda", 0))
     package, names, entry, defined, *_ = asked[0]
-    nvrtc.compiled(nvrtc.source(package, names, defined), entry, nvrtc.architecture(dict(defined)))
+    nvrtc.compile_source(nvrtc.source(package, names, defined), entry, nvrtc.architecture(dict(defined)))
 
 
 def timed(call: Callable[[], None]) -> float:

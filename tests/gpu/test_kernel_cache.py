@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from steadyrnn.gpu import kernel_cache
-from steadyrnn.gpu.kernel_cache import cache_folder, put_away, stored
+from steadyrnn.gpu.kernel_cache import cache_folder, read_stored, write_stored
 
 CODE = b"code" * 100
 
@@ -33,12 +33,12 @@ def test_the_folder_is_made_for_the_user_alone_whatever_the_umask(tmp_path: Path
     try:
         folder = cache_folder()
         assert folder is not None
-        put_away(folder / "a.cubin", CODE)
+        write_stored(folder / "a.cubin", CODE)
     finally:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "a.cubin").stat().st_mode) == 0o600
-    assert stored(folder / "a.cubin") == CODE
+    assert read_stored(folder / "a.cubin") == CODE
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
@@ -54,22 +54,22 @@ def test_the_folder_of_an_earlier_version_is_passed_over_without_a_word(
         warnings.simplefilter("error")
         folder = cache_folder()
     assert folder is not None
-    assert stored(folder / "a.cubin") is None
-    put_away(folder / "a.cubin", CODE)
-    assert stored(folder / "a.cubin") == CODE
+    assert read_stored(folder / "a.cubin") is None
+    write_stored(folder / "a.cubin", CODE)
+    assert read_stored(folder / "a.cubin") == CODE
     assert stat.S_IMODE(old.stat().st_mode) == mode
 
 
 def assert_unused(folder: Path, real: Path | None = None) -> None:
     """Assert that the entry that is there is not read, and none is written; ``real`` is where a link leads."""
-    assert stored(folder / "a.cubin") is None
-    put_away(folder / "b.cubin", CODE)
+    assert read_stored(folder / "a.cubin") is None
+    write_stored(folder / "b.cubin", CODE)
     assert [path.name for path in (real or folder).iterdir()] == ["a.cubin"]
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777, 0o770, 0o750, 0o702])
 def test_a_folder_open_to_others_is_neither_read_nor_written(folder: Path, mode: int) -> None:
-    put_away(folder / "a.cubin", CODE)
+    write_stored(folder / "a.cubin", CODE)
     folder.chmod(mode)
     with pytest.warns(UserWarning, match="mode .*compiled|Compiled kernels are not kept.* has mode"):
         assert cache_folder() is None
@@ -77,7 +77,7 @@ def test_a_folder_open_to_others_is_neither_read_nor_written(folder: Path, mode:
 
 
 def test_a_folder_of_another_user_is_neither_read_nor_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_away(folder / "a.cubin", CODE)
+    write_stored(folder / "a.cubin", CODE)
     me = os.geteuid()
     monkeypatch.setattr(kernel_cache.os, "geteuid", lambda: me + 1)
     with pytest.warns(UserWarning, match=f"belongs to user {me}, not to {me + 1}"):
@@ -121,11 +121,11 @@ def test_an_entry_that_others_may_have_made_is_not_used(folder: Path, tmp_path: 
     file, other = folder / "a.cubin", tmp_path / "other"
     ENTRIES[kind](file, other)
     before = other.read_bytes() if other.exists() else None
-    assert stored(file) is None
-    put_away(file, CODE)
+    assert read_stored(file) is None
+    write_stored(file, CODE)
     assert (other.read_bytes() if other.exists() else None) == before  # nothing was written through the link
     if kind != "folder":
-        assert stored(file) == CODE
+        assert read_stored(file) == CODE
 
 
 def test_a_good_folder_gives_no_warning(folder: Path) -> None:

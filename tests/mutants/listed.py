@@ -29,7 +29,7 @@ _LINALG = [
            "return place[0] * count + place[1]", "return place[1] * rows + place[0]",
            ("linalg/test_packing.py::test_unpack_puts_zeros_above_the_diagonal",)),
     Mutant("an index made in inference mode is shared", "linalg/packing.py",
-           "with torch.inference_mode(False), _disable_current_modes():", "with _disable_current_modes():",
+           "with torch.inference_mode(False), disable_dispatch_modes():", "with disable_dispatch_modes():",
            ("linalg/test_packing.py::test_whoever_asks_first_leaves_an_index_that_serves_all",)),
     Mutant("kernels are read from a folder that others can write to", "gpu/kernel_cache.py",
            "if found.st_mode & 0o777 != 0o700:", "if found.st_mode & 0o700 != 0o700:",

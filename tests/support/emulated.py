@@ -60,7 +60,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, processors: int, *modules: ModuleTy
     """Let modules compile kernels for the CPU, as for a GPU of some multiprocessors."""
     for module in modules:
         monkeypatch.setattr(module, "kernel", emulated_kernel)
-        monkeypatch.setattr(module, "compiled", unwrap(module.compiled))  # nothing is kept for other tests
+        monkeypatch.setattr(module, "compile_kernel", unwrap(module.compile_kernel))  # nothing is kept for other tests
         monkeypatch.setattr(module, "multiprocessors", lambda device: processors, raising=False)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["cache_folder", "put_away", "stored"]
+__all__ = ["cache_folder", "read_stored", "write_stored"]
 
 _MOST_BYTES = 1 << 28
 _OPEN = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
@@ -28,7 +28,7 @@ def cache_folder() -> Path | None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        with _held(folder):
+        with _hold_folder(folder):
             return folder if os.access(folder, os.W_OK) else None
     except _NotOurs as refusal:
         warnings.warn(
@@ -41,14 +41,14 @@ def cache_folder() -> Path | None:
         return None
 
 
-def stored(file: Path) -> bytes | None:
+def read_stored(file: Path) -> bytes | None:
     """Return the code that a file holds, None where there is none, it is broken, or somebody else may have written it.
 
     Its end is a hash of its beginning. The file is opened inside the folder that was looked at, so that it does not matter
     who may rename the folders above: in a folder of the user's with mode 0700 nobody else can have put a file of the user's.
     """
     try:
-        with _held(file.parent) as folder, _opened(file.name, os.O_RDONLY, folder) as descriptor:
+        with _hold_folder(file.parent) as folder, _open_file(file.name, os.O_RDONLY, folder) as descriptor:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
                 return None
@@ -61,12 +61,12 @@ def stored(file: Path) -> bytes | None:
     return data[:-32] if hashlib.sha256(data[:-32]).digest() == data[-32:] else None
 
 
-def put_away(file: Path, code: bytes) -> None:
+def write_stored(file: Path, code: bytes) -> None:
     """Keep code for the next process, if the disk lets us: a kernel that is not kept is compiled again."""
     part = f".{file.name}.{secrets.token_hex(8)}"
-    with suppress(OSError, _NotOurs), _held(file.parent) as folder:
+    with suppress(OSError, _NotOurs), _hold_folder(file.parent) as folder:
         try:
-            with _opened(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder) as descriptor:
+            with _open_file(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder) as descriptor:
                 rest = memoryview(code + hashlib.sha256(code).digest())
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
@@ -82,7 +82,7 @@ class _NotOurs(Exception):
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[int]:
+def _hold_folder(path: Path) -> Iterator[int]:
     """Give an open folder that belongs to this user alone."""
     if not hasattr(os, "geteuid") or os.open not in os.supports_dir_fd:
         raise _NotOurs("lies on a system that does not tell whose it is")
@@ -101,7 +101,7 @@ def _held(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _opened(name: str, flags: int, folder: int) -> Iterator[int]:
+def _open_file(name: str, flags: int, folder: int) -> Iterator[int]:
     descriptor = os.open(name, flags | _OPEN, 0o600, dir_fd=folder)
     try:
         yield descriptor

@@ -3,15 +3,16 @@
 import ctypes
 import hashlib
 import struct
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.cuda import _utils as driver
 
-from .kernel_cache import cache_folder, put_away, stored
+from .kernel_cache import cache_folder, read_stored, write_stored
+from .torch_private import current_raw_stream, driver
 
 __all__ = ["Compiled", "OnDevice", "is_there", "kernel"]
 
@@ -23,7 +24,7 @@ _LARGE_CLUSTERS = 14  # the number of the driver's attribute of a function
 def is_there() -> bool:
     """Say whether this torch can compile a kernel: what does is private to it, and may be gone in another version."""
     wanted = ("_nvrtc_compile", "_cuda_load_module", "_get_gpu_runtime_library", "_check_cuda")
-    return all(hasattr(driver, name) for name in wanted) and torch.version.hip is None
+    return all(hasattr(driver, name) for name in wanted) and current_raw_stream is not None and torch.version.hip is None
 
 
 def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int], ...]) -> str:
@@ -42,7 +43,7 @@ def source(package: str, names: tuple[str, ...], defined: tuple[tuple[str, int],
     )
 
 
-def compiled(text: str, entry: str, capability: str) -> bytes:
+def compile_source(text: str, entry: str, capability: str) -> bytes:
     """Return the machine code of a kernel, from the disk where it was compiled before.
 
     The file's name is a hash of everything the code depends on.
@@ -50,11 +51,11 @@ def compiled(text: str, entry: str, capability: str) -> bytes:
     key = "\n".join((torch.__version__, str(torch.version.cuda), capability, entry, text))
     folder = cache_folder()
     file = None if folder is None else folder / (hashlib.sha256(key.encode()).hexdigest()[:40] + ".cubin")
-    code = None if file is None else stored(file)
+    code = None if file is None else read_stored(file)
     if code is None:
         code, _ = driver._nvrtc_compile(text, entry, compute_capability=capability)
         if file is not None:
-            put_away(file, code)
+            write_stored(file, code)
     return bytes(code)
 
 
@@ -102,6 +103,7 @@ class Compiled:
         if large:
             driver._check_cuda(library.cuFuncSetAttribute(self.found.func, _LARGE_CLUSTERS, 1))
         self.start, self.start_together = library.cuLaunchKernel, library.cuLaunchCooperativeKernel
+        self.stream = cast(Callable[[int], int], current_raw_stream)  # `is_there` has seen it
         self.index = device.index if device.index is not None else torch.cuda.current_device()
 
     def __call__(
@@ -114,7 +116,7 @@ class Compiled:
         words = (ctypes.c_uint64 * len(arguments))(*map(word, arguments))
         base = ctypes.addressof(words)
         places = (ctypes.c_void_p * len(arguments))(*range(base, base + 8 * len(arguments), 8))
-        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(self.index))
+        stream = ctypes.c_void_p(self.stream(self.index))
         shape = (self.found.func, blocks, 1, 1, threads, 1, 1, shared, stream, places)
         driver._check_cuda(self.start_together(*shape) if together else self.start(*shape, None))
 
@@ -150,5 +152,5 @@ def kernel(
     with OnDevice(device):
         major, minor = torch.cuda.get_device_capability(device)
         given = dict(defined)
-        code = compiled(source(package, names, defined), entry, architecture(given, major, minor))
+        code = compile_source(source(package, names, defined), entry, architecture(given, major, minor))
         return Compiled(code, entry, shared, given.get("blocks", 1) > 8 and not given.get("far"), device)

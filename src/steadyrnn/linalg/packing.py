@@ -4,14 +4,19 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from steadyrnn.errors import ArgumentError, ShapeError
+from steadyrnn.gpu.torch_private import (
+    DispatchModeKey,
+    count_dispatch_modes,
+    disable_dispatch_modes,
+    get_dispatch_mode,
+    peek_interpreter_stack,
+)
 
 __all__ = ["pack", "packed_size", "trapezoid_index", "unpack"]
 
-_Mode = torch._C._TorchDispatchModeKey
-_TRACING = (_Mode.FAKE, _Mode.PROXY, _Mode.FUNCTIONAL)
+_TRACING = (DispatchModeKey.FAKE, DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
 
 
 def _check_trapezoid(rows: int, count: int) -> None:
@@ -83,7 +88,7 @@ def _places(rows: int, count: int, device: torch.device) -> Tensor:
 @lru_cache(maxsize=64)
 def _shared_index(rows: int, count: int, device: torch.device) -> Tensor:
     # autograd would refuse to save a tensor made in inference mode, and a mode may make tensors of its own kind
-    with torch.inference_mode(False), _disable_current_modes():
+    with torch.inference_mode(False), disable_dispatch_modes():
         # copied from the CPU: the copy is finished when it returns, on whatever stream it is read next
         return _places(rows, count, torch.device("cpu")).to(device)
 
@@ -96,9 +101,9 @@ def _may_be_shared(device: torch.device) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    if torch._C._len_torch_dispatch_stack() and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING):
+    if count_dispatch_modes() and any(get_dispatch_mode(key) is not None for key in _TRACING):
         return False
-    if device.type == "meta" or torch._C._functorch.peek_interpreter_stack() is not None:
+    if device.type == "meta" or peek_interpreter_stack() is not None:
         return False
     if device.type == "cuda":  # without a number it is another one after `torch.cuda.set_device`
         return device != torch.device("cuda") and not torch.cuda.is_current_stream_capturing()

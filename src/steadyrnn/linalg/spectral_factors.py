@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
 from steadyrnn.checks import carries_transform, without_autocast
 from steadyrnn.errors import DtypeError, ShapeError
+from steadyrnn.gpu.torch_private import is_legacy_batchedtensor
 
 from .householder import householder_factors
 from .operators import DiagonalLowRank, spectral_operator
 from .packing import packed_size, trapezoid_index, unpack
-from .spectral_kernel import launch_backward, launch_forward, supports
+from .spectral_kernel import can_launch, launch_backward, launch_forward
 
 __all__ = ["spectral_factors"]
 
@@ -64,7 +64,7 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> 
     _check(left, right, sigma, count)
     if sigma.dtype != torch.float32 or not 1 <= count <= _LARGEST or carries_transform(left, right, sigma):
         return _composed(left, right, sigma, count)
-    node: type[Function] = _Launched if supports((left, right, sigma), sigma.shape[0], count) else _SpectralFactors
+    node: type[Function] = _Launched if can_launch((left, right, sigma), sigma.shape[0], count) else _SpectralFactors
     lower, upper = node.apply(left, right, sigma, count)
     return DiagonalLowRank(sigma, lower, upper)
 
@@ -145,7 +145,7 @@ class _Launched(Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         left, right, sigma, kept = ctx.saved_tensors
-        if torch.is_grad_enabled() or not supports(given, sigma.shape[0], ctx.count):
+        if torch.is_grad_enabled() or not can_launch(given, sigma.shape[0], ctx.count):
             return _again(ctx, left, right, sigma, given)
         return *launch_backward(given, sigma, kept, ctx.count, left.shape[0]), None
 

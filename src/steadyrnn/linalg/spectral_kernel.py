@@ -4,13 +4,13 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.nn import Parameter
 
 from steadyrnn.gpu.device import SHARED_BYTES, has_clusters
 from steadyrnn.gpu.nvrtc import Compiled, OnDevice, kernel
+from steadyrnn.gpu.torch_private import count_dispatch_modes, is_legacy_batchedtensor, peek_interpreter_stack
 
-__all__ = ["fits", "kept_numbers", "launch_backward", "launch_forward", "supports"]
+__all__ = ["can_launch", "fits", "kept_numbers", "launch_backward", "launch_forward"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _BLOCKS, _THREADS = 8, 128  # of the one cluster that runs
@@ -26,16 +26,16 @@ def shared_bytes(count: int) -> int:
     return 8 * (8 * count * (_THREADS + 1) + 7 * count * count + 2 * count)
 
 
-def supports(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
+def can_launch(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
     """Say whether there is a kernel for the factors of ``rows`` rows and ``count`` reflectors: plain tensors on a GPU.
 
     Example:
-        >>> supports((torch.ones(3),), 3, 1)
+        >>> can_launch((torch.ones(3),), 3, 1)
         False
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if torch.compiler.is_compiling() or count_dispatch_modes():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # under vmap a tensor has no memory of its own
+    if peek_interpreter_stack() is not None:  # under vmap a tensor has no memory of its own
         return False
     if not all(t.is_cuda and type(t) in (Tensor, Parameter) and not is_legacy_batchedtensor(t) for t in tensors):
         return False
@@ -65,7 +65,7 @@ def kept_numbers(rows: int, count: int) -> int:
 
 
 @cache
-def compiled(entry: str, count: int, device: torch.device) -> Compiled:
+def compile_kernel(entry: str, count: int, device: torch.device) -> Compiled:
     """Return one of the two kernels."""
     return kernel(_PACKAGE, ("ptx", "spectral_factors"), entry, (("count", count),), shared_bytes(count), device)
 
@@ -80,7 +80,7 @@ def launch_forward(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> tu
     kept = sigma.new_empty(kept_numbers(rows, count), dtype=torch.float64)
     y, z, squares = kept.split([2 * rows * count, 2 * rows * count, 2 * count + 3 * count * count])
     with OnDevice(sigma.device):
-        compiled("run_forward", count, sigma.device)(
+        compile_kernel("run_forward", count, sigma.device)(
             _BLOCKS, _THREADS, shared_bytes(count),
             [left.contiguous(), right.contiguous(), sigma.contiguous(), factors[0], factors[1], y, z, squares, rows],
         )  # fmt: skip
@@ -98,7 +98,7 @@ def launch_backward(
     left, right, of_sigma = (sigma.new_empty(number) for number in (size, size, rows))
     y, z, squares = kept.split([2 * rows * count, 2 * rows * count, 2 * count + 3 * count * count])
     with OnDevice(sigma.device):
-        compiled("run_backward", count, sigma.device)(
+        compile_kernel("run_backward", count, sigma.device)(
             _BLOCKS, _THREADS, shared_bytes(count),
             [lower, upper, sigma.contiguous(), y, z, squares, left, right, of_sigma, rows],
         )  # fmt: skip

@@ -24,7 +24,7 @@ from steadyrnn.engines.cuda.plan.windows import window_layout
 from steadyrnn.gpu import kernel_cache
 from steadyrnn.gpu import nvrtc as room
 from steadyrnn.gpu.kernel_cache import cache_folder
-from steadyrnn.gpu.nvrtc import compiled, source, word
+from steadyrnn.gpu.nvrtc import compile_source, source, word
 from tests.support.layouts import shape_with
 
 PTX_ON_CPU = Path(__file__).parents[3] / "support" / "emulated_ptx.h"
@@ -61,26 +61,26 @@ def gather(kind: str, variant: dense.Variant) -> Wanted:
     shape = shape_with(kind, variant.gates, variant.number != 0)
     assert shape is not None
     layout = gather_layout(shape[0], variant.gates, shape[1], 132, variant.number != 0)
-    return dense.compiled.__wrapped__("gather", layout, variant, DEVICE)
+    return dense.compile_kernel.__wrapped__("gather", layout, variant, DEVICE)
 
 
 def scatter(kind: str, variant: dense.Variant) -> Wanted:
     shape = shape_with(kind, variant.gates, variant.number != 0, adjoint=True)
     assert shape is not None
     layout = scatter_layout(shape[0], variant.gates, shape[1], 132, variant.number != 0)
-    return dense.compiled.__wrapped__("scatter", layout, variant, DEVICE)
+    return dense.compile_kernel.__wrapped__("scatter", layout, variant, DEVICE)
 
 
 def in_one_block(size: int, batch: int, variant: elman.Variant) -> Wanted:
-    return elman.compiled.__wrapped__(direct_layout(size, batch, 132), variant, DEVICE)
+    return elman.compile_kernel.__wrapped__(direct_layout(size, batch, 132), variant, DEVICE)
 
 
 def in_factors(size: int, rank: int, variant: factored.Variant) -> Wanted:
-    return factored.compiled.__wrapped__(factored_layout(size, rank, 128, 132), variant, DEVICE)
+    return factored.compile_kernel.__wrapped__(factored_layout(size, rank, 128, 132), variant, DEVICE)
 
 
 def of_windows(size: int, variant: windows.Variant) -> Wanted:
-    return windows.compiled.__wrapped__(window_layout(size), variant, DEVICE)
+    return windows.compile_kernel.__wrapped__(window_layout(size), variant, DEVICE)
 
 
 def of_norms(vec: int, every: int) -> Wanted:
@@ -108,9 +108,9 @@ KERNELS: dict[str, Callable[[], Wanted]] = {
     "adjoint-of-windows": lambda: of_windows(128, windows.Variant(0, True, False, True, True)),
     "norms": lambda: of_norms(4, 0),
     "every-norm": lambda: of_norms(1, 1),
-    "bf16x3": lambda: bf16x3.compiled.__wrapped__(8, DEVICE),
-    "bf16x3-of-fours": lambda: bf16x3.compiled.__wrapped__(4, DEVICE),
-    "bf16x3-of-any-columns": lambda: bf16x3.compiled.__wrapped__(1, DEVICE),
+    "bf16x3": lambda: bf16x3.compile_kernel.__wrapped__(8, DEVICE),
+    "bf16x3-of-fours": lambda: bf16x3.compile_kernel.__wrapped__(4, DEVICE),
+    "bf16x3-of-any-columns": lambda: bf16x3.compile_kernel.__wrapped__(1, DEVICE),
 }
 
 
@@ -208,9 +208,9 @@ def test_another_number_is_passed_as_a_double(number: float) -> None:
 
 
 def test_the_second_call_reads_what_the_first_wrote(fake: Fake) -> None:
-    first = compiled(TEXT, ENTRY, CAPABILITY)
+    first = compile_source(TEXT, ENTRY, CAPABILITY)
     assert first == fake(TEXT, ENTRY, CAPABILITY)[0]
-    assert compiled(TEXT, ENTRY, CAPABILITY) == first
+    assert compile_source(TEXT, ENTRY, CAPABILITY) == first
     assert fake.calls == 2  # one of them the line above
     assert len(stored()) == 1
 
@@ -219,11 +219,11 @@ def test_the_second_call_reads_what_the_first_wrote(fake: Fake) -> None:
     "change", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b"x" + b[1:], lambda b: b + b"x"]
 )
 def test_a_file_that_is_cut_or_altered_is_compiled_again(fake: Fake, change: Callable[[bytes], bytes]) -> None:
-    first = compiled(TEXT, ENTRY, CAPABILITY)
+    first = compile_source(TEXT, ENTRY, CAPABILITY)
     (file,) = stored()
     whole = file.read_bytes()
     file.write_bytes(change(whole))
-    assert compiled(TEXT, ENTRY, CAPABILITY) == first
+    assert compile_source(TEXT, ENTRY, CAPABILITY) == first
     assert fake.calls == 2
     assert file.read_bytes() == whole
     assert len(stored()) == 1
@@ -231,18 +231,18 @@ def test_a_file_that_is_cut_or_altered_is_compiled_again(fake: Fake, change: Cal
 
 @pytest.mark.parametrize("other", [(TEXT + " ", ENTRY, CAPABILITY), (TEXT, "walk", CAPABILITY), (TEXT, ENTRY, "100")])
 def test_what_differs_in_anything_has_a_file_of_its_own(fake: Fake, other: tuple[str, str, str]) -> None:
-    first, second = compiled(TEXT, ENTRY, CAPABILITY), compiled(*other)
+    first, second = compile_source(TEXT, ENTRY, CAPABILITY), compile_source(*other)
     assert first != second
     assert len(stored()) == 2
-    assert (compiled(TEXT, ENTRY, CAPABILITY), compiled(*other)) == (first, second)
+    assert (compile_source(TEXT, ENTRY, CAPABILITY), compile_source(*other)) == (first, second)
     assert fake.calls == 2
 
 
 @pytest.mark.parametrize("what", ["__version__", "cuda"])
 def test_another_torch_compiles_for_itself(fake: Fake, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled(TEXT, ENTRY, CAPABILITY)
+    compile_source(TEXT, ENTRY, CAPABILITY)
     monkeypatch.setattr(torch if what == "__version__" else torch.version, what, "another")
-    compiled(TEXT, ENTRY, CAPABILITY)
+    compile_source(TEXT, ENTRY, CAPABILITY)
     assert fake.calls == 2
     assert len(stored()) == 2
 
@@ -253,7 +253,7 @@ def test_where_nothing_can_be_written_it_is_compiled_every_time(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert cache_folder() is None
-    assert compiled(TEXT, ENTRY, CAPABILITY) == compiled(TEXT, ENTRY, CAPABILITY)
+    assert compile_source(TEXT, ENTRY, CAPABILITY) == compile_source(TEXT, ENTRY, CAPABILITY)
     assert fake.calls == 2
 
 
@@ -269,13 +269,13 @@ def full(*_: object, **__: object) -> None:
 
 def test_a_full_disk_does_not_keep_a_kernel_from_running(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_cache.os, "replace", full)
-    assert compiled(TEXT, ENTRY, CAPABILITY) == fake(TEXT, ENTRY, CAPABILITY)[0]
+    assert compile_source(TEXT, ENTRY, CAPABILITY) == fake(TEXT, ENTRY, CAPABILITY)[0]
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_a_kernel_from_running(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiled(TEXT, ENTRY, CAPABILITY)
+    first = compile_source(TEXT, ENTRY, CAPABILITY)
     monkeypatch.setattr(kernel_cache.os, "fdopen", full)
-    assert compiled(TEXT, ENTRY, CAPABILITY) == first
+    assert compile_source(TEXT, ENTRY, CAPABILITY) == first
 
 
 def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypat
         return fake(*arguments, compute_capability)
 
     monkeypatch.setattr(room.driver, "_nvrtc_compile", together)
-    threads = [threading.Thread(target=lambda: found.append(compiled(TEXT, ENTRY, CAPABILITY))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(compile_source(TEXT, ENTRY, CAPABILITY))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -294,7 +294,7 @@ def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypat
     assert found[0] == found[1]
     assert fake.calls == 2
     assert len(stored()) == 1
-    assert compiled(TEXT, ENTRY, CAPABILITY) == found[0]
+    assert compile_source(TEXT, ENTRY, CAPABILITY) == found[0]
     assert fake.calls == 2
 
 
@@ -312,7 +312,7 @@ def together(text, entry, compute_capability):
     return b"code" * 2**18, entry
 
 room.driver._nvrtc_compile = together
-assert room.compiled("text", "run", "90") == b"code" * 2**18
+assert room.compile_source("text", "run", "90") == b"code" * 2**18
 """
 
 
@@ -321,7 +321,7 @@ def test_processes_that_compile_at_once_leave_one_whole_file(fake: Fake, tmp_pat
     running = [subprocess.Popen([*command, *names]) for names in (("one", "two"), ("two", "one"))]
     assert [process.wait(100) for process in running] == [0, 0]
     assert len(stored()) == 1
-    assert compiled("text", "run", "90") == b"code" * 2**18
+    assert compile_source("text", "run", "90") == b"code" * 2**18
     assert fake.calls == 0
 
 

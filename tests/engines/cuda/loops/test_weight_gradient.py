@@ -40,10 +40,10 @@ def _emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(weight_gradient, "multiply_parts", lambda a, b: torch.bmm(a.float().mT, b.float()))
     monkeypatch.setattr(weight_gradient, "add_product", lambda total, a, b: total.add_(a.float().mT @ b.float()))
     monkeypatch.setattr(input_projection, "multiply", lambda a, b, out: out.copy_(a.float() @ b.float().mT))
-    bf16x3.compiled.cache_clear()
+    bf16x3.compile_kernel.cache_clear()
     with poisoned_memory():
         yield
-    bf16x3.compiled.cache_clear()
+    bf16x3.compile_kernel.cache_clear()
 
 
 def drawn(rows: int, sizes: list[int], seed: int, device: str = "cpu") -> list[Tensor]:

@@ -57,7 +57,7 @@ def empty_bf16x3(like: Tensor, rows: int, columns: int) -> Tensor:
 
 
 @cache
-def compiled(vec: int, device: torch.device) -> Compiled:
+def compile_kernel(vec: int, device: torch.device) -> Compiled:
     """Return the kernel for columns by ``vec``."""
     defined = (("threads", _THREADS), ("vec", vec), ("blocks", 1))
     return kernel(PACKAGE, ("ptx", "bf16x3"), "run_bf16x3", defined, 0, device)
@@ -72,7 +72,7 @@ def split_bf16x3(tensors: list[Tensor], to: Tensor) -> None:
         step, aligned = tensor.stride(0), tensor.data_ptr() % 16 == 0 and tensor.stride(0) % 4 == 0
         vec = next(v for v in (8, 4, 1) if columns % v == place % v == 0 and (aligned or v == 1))
         with OnDevice(to.device):
-            compiled(vec, to.device)(
+            compile_kernel(vec, to.device)(
                 -(-padded * columns // (vec * _THREADS)), _THREADS, 0,
                 [tensor, to[:, place:], rows, padded, columns, step, stride, stride // 3],
             )  # fmt: skip

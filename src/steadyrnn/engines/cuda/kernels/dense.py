@@ -56,7 +56,7 @@ class Variant(NamedTuple):
 
 
 @cache
-def compiled(name: str, layout: Layout, variant: Variant, device: torch.device) -> Compiled:
+def compile_kernel(name: str, layout: Layout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel ``source/{name}.cu`` for a layout."""
     items = layout.items(variant.vector_io)
     defined = {
@@ -81,7 +81,7 @@ def gather(
     nothing = output
     extra = nothing if extra is None else extra
     vector_io = 2 if size % 2 == 0 and all(t.data_ptr() % (2 * t.itemsize) == 0 for t in (gates, output, extra)) else 1
-    run = compiled(
+    run = compile_kernel(
         "gather", layout, Variant(number, NUMBERS[output.dtype], activation, cell, back, keep, vector_io), weight.device
     )
     lengths = nothing if rows.lengths is None else rows.lengths
@@ -114,7 +114,7 @@ def scatter(
     steps, batch, size = states.shape
     number = weight.shape[0] // size
     layout = require(scatter_layout(size, number, batch, multiprocessors(weight.device), states.dtype.itemsize == 2))
-    run = compiled("scatter", layout, Variant(number, NUMBERS[states.dtype], 0, cell), weight.device)
+    run = compile_kernel("scatter", layout, Variant(number, NUMBERS[states.dtype], 0, cell), weight.device)
     lengths = states if rows.lengths is None else rows.lengths
     run(-(-batch // layout.height) * layout.blocks, layout.threads, layout.shared, [
         gates, extra, weight, states, before, states if grad is None else grad, begin[0], begin[-1], adjoint,

@@ -26,7 +26,7 @@ class Variant(NamedTuple):
 
 
 @cache
-def compiled(layout: DirectLayout, variant: Variant, device: torch.device) -> Compiled:
+def compile_kernel(layout: DirectLayout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel for a layout."""
     defined = {**layout.defined, **variant._asdict()}
     return kernel(
@@ -51,7 +51,7 @@ def run_elman(
             activation=activation, keep=keep,
         )  # fmt: skip
         return
-    run = compiled(layout, Variant(NUMBERS[output.dtype], activation, back, keep), output.device)
+    run = compile_kernel(layout, Variant(NUMBERS[output.dtype], activation, back, keep), output.device)
     nothing = output
     run(-(-batch // layout.rows), DIRECT_THREADS, 0, [
         gates, weight, nothing if bias is None else bias, nothing if begin is None else begin, output, extra, end,

@@ -19,7 +19,7 @@ __all__ = ["run_factored"]
 
 
 @cache
-def compiled(layout: FactoredLayout, variant: Variant, device: torch.device) -> Compiled:
+def compile_kernel(layout: FactoredLayout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel for a layout."""
     defined = {
         "threads": THREADS, "far": 0, "blocks": layout.blocks, "units": layout.units, "rank": layout.rank,
@@ -47,7 +47,7 @@ def run_factored(
     steps, batch, size = output.shape
     rank, device = weight.left.shape[1], output.device
     layout = factored_layout(size, rank, batch, multiprocessors(device))
-    run = compiled(layout, Variant(NUMBERS[output.dtype], activation, back, keep), device)
+    run = compile_kernel(layout, Variant(NUMBERS[output.dtype], activation, back, keep), device)
     inward, outward = (weight.left, weight.right) if back else (weight.right, weight.left)
     tiles = -(-batch // layout.height)
     sums = output.new_empty(2, tiles, size, dtype=torch.float32) if back else None

@@ -63,7 +63,7 @@ class Variant(NamedTuple):
 
 
 @cache
-def compiled(layout: WindowLayout, variant: Variant, device: torch.device) -> Compiled:
+def compile_kernel(layout: WindowLayout, variant: Variant, device: torch.device) -> Compiled:
     """Return the kernel for a layout."""
     defined = {"blocks": 1, **layout._asdict(), **variant._asdict()}
     return kernel(
@@ -133,7 +133,7 @@ def start(
     layout = window_layout(size)
     even = size % 2 == 0 and all(t.data_ptr() % 8 == 0 for t in tensors)
     activation = way.activation
-    run = compiled(layout, Variant(ACTIVATIONS[activation.kernel or ""], back, measure, trail, even), device)
+    run = compile_kernel(layout, Variant(ACTIVATIONS[activation.kernel or ""], back, measure, trail, even), device)
     with OnDevice(device):
         run(-(-number * batch // ROWS), layout.threads, 0, [
             *tensors, float(activation.kernel_argument), steps, batch, size, number, way.first, way.lead, way.windows.chunk,
