@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from steadyrnn.engines.cuda.plan import windows as window_plan
 from steadyrnn.gpu.nvrtc import source, word
 
 __all__ = ["emulate", "emulated_kernel", "is_there"]
@@ -61,6 +62,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, processors: int, *modules: ModuleTy
     for module in modules:
         monkeypatch.setattr(module, "kernel", emulated_kernel)
         monkeypatch.setattr(module, "compile_kernel", unwrap(module.compile_kernel))  # nothing is kept for other tests
+    for module in (*modules, window_plan):
         monkeypatch.setattr(module, "multiprocessors", lambda device: processors, raising=False)
 
 

@@ -46,7 +46,7 @@ def refusal(recurrence: Recurrence, keep: bool) -> str | None:
         return f"there is no kernel for the cell {cell.key}"
     activation = cell.record.activation
     if keep and activation is not None and not activation.from_output:
-        return "a gradient is wanted, and outputs do not determine the derivative of the activation"
+        return "a gradient is wanted, and outputs do not show where the activation bends"
     if keep and recurrence.recompute:
         return "its kernel keeps every state, and recompute was asked for"
     if x.dtype != torch.float32:
