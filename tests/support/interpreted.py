@@ -12,13 +12,12 @@ from torch import Tensor
 import steadyrnn.engines.triton as package
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, flattened, stacked
 from steadyrnn.engines.loop.call import Call
 from steadyrnn.engines.loop.ops import RegisteredOp, register, run_op
 from steadyrnn.engines.triton.forms import Form
 from steadyrnn.engines.triton.kernel import TritonKernel
 from steadyrnn.engines.triton.launch import Blocks
-from steadyrnn.engines.weights import flattened, stacked
 
 __all__ = ["InterpretedEngine", "copied_kernels"]
 

@@ -11,10 +11,9 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 
-from .base import Engine, Recurrence
+from .base import Engine, Recurrence, stacked
 from .loop.call import Call, Forward, Gradients, Kernel
 from .loop.ops import register, run_op
-from .weights import stacked
 
 __all__ = ["PIECE", "CuDNNEngine", "mode_of"]
 

@@ -10,7 +10,7 @@ from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
-from steadyrnn.engines.weights import RecurrentWeight
+from steadyrnn.engines.base import RecurrentWeight
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 __all__ = ["Transition", "TransitionLike", "by_gate"]

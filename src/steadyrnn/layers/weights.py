@@ -19,8 +19,7 @@ from steadyrnn.constraints.loading import put_back, remember
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.sharded import is_sharded, whole, write
 from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.weights import RecurrentWeight
+from steadyrnn.engines.base import Recurrence, RecurrentWeight
 from steadyrnn.errors import ConstraintError, DeviceError
 from steadyrnn.linalg.operators import DiagonalLowRank
 

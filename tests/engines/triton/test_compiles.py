@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.base import flattened
 from steadyrnn.engines.loop.call import Call
 from steadyrnn.engines.triton.kernel import TritonKernel
-from steadyrnn.engines.weights import flattened
 from tests.support.interpreted import copied_kernels
 from tests.support.recurrences import Case, make
 

@@ -301,7 +301,7 @@ def test_other_dtypes_on_a_gpu(name: str, case: Case, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("case", [*FACTORED, Case(steps=100, batch=40, hidden=512, factored=True)], ids=str)
 @pytest.mark.parametrize("name", ["rnn-tanh", "rnn-modrelu"])
 def test_factors_on_a_gpu(name: str, case: Case, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "factored_pays", lambda size, rank: True)
+    monkeypatch.setattr(engine_module, "factored_is_faster", lambda size, rank: True)
     check_on_gpu(name, case, dtype)
 
 

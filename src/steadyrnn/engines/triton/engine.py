@@ -14,13 +14,12 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import constant_result
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Engine, Recurrence
+from ..base import Engine, Recurrence, RecurrentWeight, flattened, stacked
 from ..loop.ops import register, run_op
-from ..weights import RecurrentWeight, flattened, stacked
 from .forms import form_of
 from .kernel import TritonKernel
 
-__all__ = ["OP", "TritonEngine", "factored_pays"]
+__all__ = ["OP", "TritonEngine", "factored_is_faster"]
 
 OP = register("triton", "cuda", TritonKernel())
 _INSTALLED = find_spec("triton") is not None  # here, since a compiler cannot look into it
@@ -37,11 +36,11 @@ def is_capable(index: int) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(index) >= _CAPABLE
 
 
-def factored_pays(size: int, rank: int) -> bool:
+def factored_is_faster(size: int, rank: int) -> bool:
     """Say whether a step in factors costs less than one with the dense weight: two thin products and a barrier more.
 
     Example:
-        >>> factored_pays(512, 32), factored_pays(64, 32)
+        >>> factored_is_faster(512, 32), factored_is_faster(64, 32)
         (True, False)
     """
     return size >= 128 and 4 * rank <= size
@@ -50,7 +49,7 @@ def factored_pays(size: int, rank: int) -> bool:
 def arranged(weight: RecurrentWeight, recurrence: Recurrence) -> list[Tensor]:
     """Return the tensors of a weight as the kernels take it: factors of an Elman layer where they pay, else dense."""
     dtype = recurrence.input.dtype
-    if isinstance(weight, DiagonalLowRank) and isinstance(recurrence.cell, RNNStep) and factored_pays(*weight.left.shape):
+    if isinstance(weight, DiagonalLowRank) and isinstance(recurrence.cell, RNNStep) and factored_is_faster(*weight.left.shape):
         return flattened(weight.to(dtype))
     return [stacked(weight, dtype)]
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from steadyrnn.linalg.operators import DiagonalLowRank
 
+from ..base import Gate, grouped
 from ..loop.call import Call
 from ..loop.products import History, flat, product_of
-from ..weights import Gate, grouped
 from .forms import Form
 from .launch import Loop, inside, row_lengths
 

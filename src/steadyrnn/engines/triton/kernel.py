@@ -15,11 +15,10 @@ from steadyrnn.errors import EngineError
 
 from ..loop.call import Call, Forward, Gradients, Kernel
 from ..loop.products import flat
-from ..loop.segments import segments_like
+from ..loop.segments import run_segments, run_segments_back, segments_like
 from .forms import Form, form_of
 from .gradients import bias_gradients, input_gradients, start_gradient, weight_gradients
 from .launch import Blocks, Loop, blocks_for
-from .segments import run_pieces, run_pieces_back
 
 __all__ = ["TritonKernel", "load_kernels"]
 
@@ -50,7 +49,7 @@ class TritonKernel(Kernel):
         """Run the call."""
         form, (steps, batch) = demanded(cell), call.input.shape[:2]
         if steps and batch and recompute:
-            return run_pieces(self, call, cell)
+            return run_segments(self, call, cell)
         stash = self.stash_like(call, cell, recompute) if keep else call.input.new_empty(0)
         output = memory_like(call, 1)
         if steps == 0 or batch == 0:
@@ -77,7 +76,7 @@ class TritonKernel(Kernel):
         if call.input.shape[0] == 0 or call.input.shape[1] == 0:
             return no_gradients(call, grad_state, needs_input)
         if recompute:
-            return run_pieces_back(self, call, cell, done.stash, grad_output, grad_state, needs_input)
+            return run_segments_back(self, call, cell, done.stash, grad_output, grad_state, needs_input)
         with without_autocast(call.input.device), on_device(call.input):
             gates, extra = parts(call, form, done.stash) if form.kept else (done.output, None)
             loop = self.loop(call, form, back=True)
