@@ -8,9 +8,8 @@ from torch import Tensor
 from steadyrnn.checks import check_interval
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind
-from .interval import distance_from_interval
-from .precision import working_dtype
+from .base import Constraint, Kind, working_dtype
+from .orthogonality import distance_from_interval
 
 __all__ = ["SpectralBall"]
 

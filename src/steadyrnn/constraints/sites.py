@@ -9,10 +9,8 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from steadyrnn.errors import WeightError
 
-from .base import Constraint, Kind, Membership
-from .precision import widened
-from .sharded import whole, write
-from .slot import Slot, can_leave, membership_of
+from .base import Constraint, Kind, Membership, widened
+from .slot import Slot, can_leave, membership_of, whole, write
 
 __all__ = ["Site", "refuse_replaced", "sites"]
 

@@ -1,6 +1,6 @@
 """The one driver: stacks, directions, dropout and lengths around an engine that runs one layer one way."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,18 +13,9 @@ from steadyrnn.checks import check_dense, check_flag, check_positive_int, withou
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
-from .arguments import (
-    check_dropout,
-    check_input,
-    check_states,
-    check_traced,
-    refuse_positional,
-    refuse_projection,
-    warn_of_layout,
-)
-from .packed import Opened, close_sequence, open_sequence
-from .transition import TransitionLike
-from .weights import RecurrentWeights
+from .arguments import check_dropout, refuse_positional, refuse_projection
+from .sequence import Opened, check_input, check_states, check_traced, close_sequence, open_sequence, warn_of_layout
+from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["RecurrentLayer"]
 
@@ -124,19 +115,11 @@ class RecurrentLayer(RecurrentWeights, ABC):
         if self._ran is not None:
             return f"{type(self).__name__} ran on {self._ran}"
         weight = self.weight_ih_l0
-        state = tuple(weight.new_zeros(1, self.hidden_size) for _ in range(self.cell.states))
+        state = tuple(weight.new_zeros(1, self.hidden_size) for _ in self.cell.record.state_names)
         with torch.no_grad():
             x = weight.new_zeros(1, 1, self.input_size)
             choice = select(self.engine, self._recurrence(x, state, self.suffix(0, 0), None, False, False))
         return f"{type(self).__name__} has not run yet (or compiled only); it would run on {choice}"
-
-    @abstractmethod
-    def _states(self, hx: Any) -> State | None:
-        """Return the user's initial state as a tuple of tensors, or None."""
-
-    @abstractmethod
-    def _final(self, states: State) -> Any:
-        """Return final states in the form the user gets them."""
 
     # `lengths` is meant as a keyword; torch's tracing ONNX exporter hands every default over by its place
     def forward(
@@ -179,7 +162,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
             return tuple(opened.arrange(state.to(dtype)) for state in given)
         places = self.num_layers * self.directions
         if not self.learn_initial_state:
-            return tuple(opened.data.new_zeros(places, rows, self.hidden_size) for _ in range(self.cell.states))
+            return tuple(opened.data.new_zeros(places, rows, self.hidden_size) for _ in self.cell.record.state_names)
         ends = [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
         learned = [torch.stack([getattr(self, f"{name}{end}") for end in ends]) for name in self._state_names()]
         return tuple(state.to(dtype).unsqueeze(1).expand(places, rows, self.hidden_size) for state in learned)

@@ -1,6 +1,6 @@
 """Single steps for a user's own loop: drop-ins for torch's RNNCell, GRUCell and LSTMCell."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from typing import Any, Literal
 
 import torch
@@ -16,9 +16,8 @@ from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentTypeError, ShapeError
 
-from .arguments import check_input, check_states
-from .transition import TransitionLike
-from .weights import RecurrentWeights
+from .sequence import check_input, check_states
+from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 
@@ -42,10 +41,6 @@ class RecurrentStep(RecurrentWeights, ABC):
         self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
         self._hold()
         self._draw()
-
-    @abstractmethod
-    def _states(self, hx: Any) -> State | None:
-        """Return the user's state as a tuple of tensors, or None."""
 
     def extra_repr(self) -> str:
         """Show the sizes."""
@@ -74,7 +69,7 @@ class RecurrentStep(RecurrentWeights, ABC):
         """Return the learned initial state, or zero, for every row."""
         if self.learn_initial_state:
             return tuple(getattr(self, name).expand(rows) for name in self._state_names())
-        return tuple(data.new_zeros(rows) for _ in range(self.cell.states))
+        return tuple(data.new_zeros(rows) for _ in self.cell.record.state_names)
 
 
 class RNNCell(RecurrentStep):
@@ -114,9 +109,6 @@ class RNNCell(RecurrentStep):
         cell, kwargs = RNNStep(as_activation(nonlinearity)), {"device": device, "dtype": dtype}
         super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
         self.nonlinearity = cell.activation.name
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
@@ -160,9 +152,6 @@ class GRUCell(RecurrentStep):
         cell, kwargs = GRUStep(check_flag("reset_after", reset_after)), {"device": device, "dtype": dtype}
         super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
 
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
-
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
         return self._step(input, hx)[0]
@@ -203,14 +192,6 @@ class LSTMCell(RecurrentStep):
     ) -> None:
         kwargs = {"device": device, "dtype": dtype}
         super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
-
-    def _states(self, hx: Any) -> State | None:
-        if hx is None:
-            return None
-        if not isinstance(hx, tuple | list) or len(hx) != 2:
-            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
-            raise ArgumentTypeError(f"`hx` must be a pair (h, c) for an LSTM, but {came}.")
-        return tuple(hx)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the next states, each (B, H), or (H,) for an unbatched input (D,)."""

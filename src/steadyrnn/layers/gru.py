@@ -1,16 +1,14 @@
 """The GRU layer."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
 
-from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.checks import check_flag
 
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["GRU"]
 
@@ -82,9 +80,3 @@ class GRU(RecurrentLayer):
     def extra_repr(self) -> str:
         """Show the reset form too."""
         return super().extra_repr() + ("" if self.reset_after else ", reset_after=False")
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
-
-    def _final(self, states: State) -> Any:
-        return states[0]

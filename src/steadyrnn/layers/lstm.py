@@ -1,16 +1,14 @@
 """The LSTM layer."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from steadyrnn.cells.base import State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.errors import ArgumentTypeError
 
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["LSTM"]
 
@@ -75,14 +73,3 @@ class LSTM(RecurrentLayer):
             device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
             recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
-
-    def _states(self, hx: Any) -> State | None:
-        if hx is None:
-            return None
-        if not isinstance(hx, tuple | list) or len(hx) != 2:
-            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
-            raise ArgumentTypeError(f"`hx` must be a pair (h_0, c_0) for an LSTM, but {came}.")
-        return tuple(hx)
-
-    def _final(self, states: State) -> Any:
-        return states

@@ -1,16 +1,14 @@
 """The Elman layer."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
-from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["RNN"]
 
@@ -96,9 +94,3 @@ class RNN(RecurrentLayer):
     def extra_repr(self) -> str:
         """Show the activation too."""
         return f"{super().extra_repr()}, nonlinearity={self._activation}"
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
-
-    def _final(self, states: State) -> Any:
-        return states[0]
