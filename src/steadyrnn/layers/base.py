@@ -1,6 +1,5 @@
 """The one driver: stacks, directions, dropout and lengths around an engine that runs one layer one way."""
 
-from abc import ABC
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -20,8 +19,45 @@ from .weights import RecurrentWeights, TransitionLike
 __all__ = ["RecurrentLayer"]
 
 
-class RecurrentLayer(RecurrentWeights, ABC):
-    """What RNN, GRU and LSTM share; a final class gives the cell and the type of its state."""
+class RecurrentLayer(RecurrentWeights):
+    """A cell over time, in layers and directions: what RNN, GRU and LSTM share, and the layer of a cell of one's own.
+
+    A cell needs a record and a step; :func:`~steadyrnn.cells.registry.register_cell` makes it known. Its layer is then this
+    class, or a subclass that hands the cell over. It runs on the reference engine; every faster engine refuses it by name,
+    and no theorem is said to hold of it.
+
+    Args:
+        cell: What is run at each time.
+        input_size: D.
+        hidden_size: H.
+        num_layers: Layers in the stack.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        batch_first: Whether batched tensors are (B, T, ...).
+        dropout: Probability between layers.
+        bidirectional: Whether to run both ways.
+        extra: Refused: what follows is given by name (here torch has ``proj_size``).
+        device: Where parameters live.
+        dtype: Their dtype.
+        transition: The set of the candidate's weight, or a mapping from gates to sets.
+        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
+        engine: ``"auto"``, or one by name; see :meth:`explain`.
+        recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
+        proj_size: Refused unless 0.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from steadyrnn.cells.base import Cell
+        >>> from steadyrnn.cells.record import CellRecord
+        >>> @dataclass(frozen=True)
+        ... class LeakyStep(Cell):
+        ...     record = CellRecord("leaky", gates="h")
+        ...     def step(self, gates_x, state, recur, theta):
+        ...         return ((state[0] + (gates_x + recur(state[0], "h")).tanh()) / 2,)
+        >>> layer = RecurrentLayer(LeakyStep(), 3, 4, num_layers=2, transition="spectral")
+        >>> output, h_n = layer(torch.ones(5, 2, 3))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+    """
 
     proj_size = 0
     _warned = False
@@ -84,7 +120,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        """Every weight, a list a layer and direction, as in torch."""
+        """Every weight, one list per layer and direction, as in torch."""
         names = [
             "weight_ih",
             "weight_hh",

@@ -158,7 +158,7 @@ class CPUEngine(Engine):
         if x.device.type not in ("cpu", "meta"):
             return f"its tensors are on {x.device}"
         if recurrence.cell.record.kernel not in LOOPS:
-            return f"it has no kernel for the cell {recurrence.cell.key}"
+            return f"there is no kernel for the cell {recurrence.cell.key}"
         if x.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
             return f"its dtype is {x.dtype}"
         return None
