@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import steadyrnn as sr
@@ -44,7 +45,20 @@ class MomentumStep(Cell):
         return v.tanh(), v
 
 
+class MinimalLayer(RecurrentLayer):
+    """The layer of the minimal gated unit."""
+
+    cell = MinimalStep()
+
+
+class MomentumLayer(RecurrentLayer):
+    """The layer of the step with momentum."""
+
+    cell = MomentumStep()
+
+
 CELLS: list[Cell] = [MinimalStep(), MomentumStep()]
+LAYERS: dict[Cell, type[RecurrentLayer]] = {MinimalStep(): MinimalLayer, MomentumStep(): MomentumLayer}
 FAST = ["cpu", "cudnn", "cuda", "triton"]
 LENGTHS = torch.tensor([3, 5, 0, 1])
 
@@ -60,7 +74,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make(cell: Cell, **options: object) -> RecurrentLayer:
     torch.manual_seed(0)
-    return RecurrentLayer(cell, 3, 4, dtype=torch.float64, **options)  # type: ignore[arg-type]
+    return LAYERS[cell](3, 4, dtype=torch.float64, **options)  # type: ignore[arg-type]
 
 
 def sequence() -> Tensor:
@@ -124,6 +138,11 @@ def test_a_row_of_no_steps_keeps_its_state(cell: Cell) -> None:
     assert all(torch.equal(state[:, 2], torch.ones_like(state[:, 2])) for state in finals(hx))
 
 
+def test_a_layer_without_a_cell_is_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="has no cell"):
+        RecurrentLayer(3, 4)
+
+
 def test_a_state_of_another_number_of_tensors_is_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="must be a pair"):
         make(MomentumStep())(sequence(), torch.zeros(1, 4, 4, dtype=torch.float64))
@@ -155,17 +174,19 @@ def test_a_fast_engine_refuses_it_in_a_sentence(cell: Cell, engine: str) -> None
 @pytest.mark.parametrize("name", ["cudnn", "triton"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_an_engine_of_a_gpu_refuses_the_cell_itself(cell: Cell, name: str) -> None:
-    x, rows = sequence(), len(cell.gates) * 4
-    state = tuple(x.new_zeros(4, 4) for _ in cell.record.state_names)
-    run = Recurrence(cell, x, state, x.new_zeros(rows, 3), x.new_zeros(rows, 4))
-    assert str(DEFERRED[name].loaded().refusal(run)).endswith(f"cell {cell.key}")
+    rows = len(cell.gates) * 4
+    with FakeTensorMode():
+        x = torch.empty(5, 4, 3, device="cuda")
+        state = tuple(x.new_empty(4, 4) for _ in cell.record.state_names)
+        run = Recurrence(cell, x, state, x.new_empty(rows, 3), x.new_empty(rows, 4))
+        assert str(DEFERRED[name].refusal(run)).endswith(f"cell {cell.key}")
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_it_is_saved_loaded_and_copied(cell: Cell) -> None:
     layer, x = make(cell, transition="spectral", learn_initial_state=True), sequence()
     output = layer(x)[0]
-    other = RecurrentLayer(cell, 3, 4, dtype=torch.float64, transition="spectral", learn_initial_state=True)
+    other = LAYERS[cell](3, 4, dtype=torch.float64, transition="spectral", learn_initial_state=True)
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(x)[0], output)
     assert torch.equal(copy.deepcopy(layer)(x)[0], output)

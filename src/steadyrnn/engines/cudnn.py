@@ -152,12 +152,12 @@ class CuDNNEngine(Engine):
     name = "cudnn"
 
     def refusal(self, recurrence: Recurrence) -> str | None:
-        """Return why not: a cell or dtype cuDNN lacks, another device, nothing to run, or recomputation."""
+        """Return why not: another device, a cell or dtype cuDNN lacks, nothing to run, or recomputation."""
         x = recurrence.input
-        if recurrence.cell.record.cudnn_mode is None:
-            return f"cuDNN has no cell {recurrence.cell.key}"
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
+        if recurrence.cell.record.cudnn_mode is None:
+            return f"cuDNN has no cell {recurrence.cell.key}"
         if not _BUILT:
             return "torch has no cuDNN here"
         if x.dtype not in _DTYPES:

@@ -1,7 +1,7 @@
 """What a recurrent layer refuses when it is made."""
 
 import warnings
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy
 import torch
@@ -19,7 +19,38 @@ __all__ = [
     "check_dtype",
     "refuse_positional",
     "refuse_projection",
+    "with_shared_arguments",
 ]
+
+
+_SHARED = """\
+num_layers: Layers in the stack.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        batch_first: Whether batched tensors are (B, T, ...).
+        dropout: Probability between layers.
+        bidirectional: Whether to run both ways.
+        extra: Refused: what follows is given by name (here torch has ``proj_size``).
+        device: Where parameters live.
+        dtype: Their dtype.
+        learn_initial_state: Whether the initial states are parameters (unused when ``hx`` is given).
+        engine: ``"auto"``, or one by name; see :meth:`explain`.
+        recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
+        proj_size: Refused unless 0."""
+"""What the arguments of every layer are."""
+
+Layer = TypeVar("Layer", bound=type)
+
+
+def with_shared_arguments(layer: Layer) -> Layer:
+    """Write the arguments that every layer has into the class's docstring, in place of their mark.
+
+    Example:
+        >>> "batch_first: Whether" in sr.GRU.__doc__
+        True
+    """
+    if layer.__doc__ is not None:  # python -OO leaves none
+        layer.__doc__ = layer.__doc__.replace("<arguments of every layer>", _SHARED)
+    return layer
 
 
 def refuse_projection(proj_size: int) -> None:

@@ -7,42 +7,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.base import State
 from steadyrnn.checks import check_dense, check_flag, check_positive_int, without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
-from .arguments import check_dropout, refuse_positional, refuse_projection
+from .arguments import check_dropout, refuse_positional, refuse_projection, with_shared_arguments
 from .sequence import Opened, check_input, check_states, check_traced, close_sequence, open_sequence, warn_of_layout
 from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["RecurrentLayer"]
 
 
+@with_shared_arguments
 class RecurrentLayer(RecurrentWeights):
     """A cell over time, in layers and directions: what RNN, GRU and LSTM share, and the layer of a cell of one's own.
 
-    A cell needs a record and a step; :func:`~steadyrnn.cells.registry.register_cell` makes it known. Its layer is then this
-    class, or a subclass that hands the cell over. It runs on the reference engine; every faster engine refuses it by name,
-    and no theorem is said to hold of it.
+    A cell is a record and a step, which :func:`~steadyrnn.cells.registry.register_cell` makes known. Its layer is a subclass
+    with the cell as its attribute. It runs on the reference engine; every faster engine refuses it in a sentence, and no
+    theorem is said to hold of it.
 
     Args:
-        cell: What is run at each time.
         input_size: D.
         hidden_size: H.
-        num_layers: Layers in the stack.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        batch_first: Whether batched tensors are (B, T, ...).
-        dropout: Probability between layers.
-        bidirectional: Whether to run both ways.
-        extra: Refused: what follows is given by name (here torch has ``proj_size``).
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every layer>
         transition: The set of the candidate's weight, or a mapping from gates to sets.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
-        engine: ``"auto"``, or one by name; see :meth:`explain`.
-        recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
-        proj_size: Refused unless 0.
 
     Example:
         >>> from dataclasses import dataclass
@@ -53,8 +42,9 @@ class RecurrentLayer(RecurrentWeights):
         ...     record = CellRecord("leaky", gates="h")
         ...     def step(self, gates_x, state, recur, theta):
         ...         return ((state[0] + (gates_x + recur(state[0], "h")).tanh()) / 2,)
-        >>> layer = RecurrentLayer(LeakyStep(), 3, 4, num_layers=2, transition="spectral")
-        >>> output, h_n = layer(torch.ones(5, 2, 3))
+        >>> class LeakyRNN(RecurrentLayer):
+        ...     cell = LeakyStep()
+        >>> output, h_n = LeakyRNN(3, 4, num_layers=2, transition="spectral")(torch.ones(5, 2, 3))
         >>> output.shape, h_n.shape
         (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
     """
@@ -63,28 +53,16 @@ class RecurrentLayer(RecurrentWeights):
     _warned = False
 
     def __init__(
-        self,
-        cell: Cell,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool | Literal["single"] = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *extra: object,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        transition: TransitionLike | StableLSTM = "free",
-        learn_initial_state: bool = False,
-        engine: str = "auto",
-        recompute: bool = False,
-        proj_size: int = 0,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool | Literal["single"] = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *extra: object,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False, engine: str = "auto",
+        recompute: bool = False, proj_size: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         refuse_positional(extra)
         refuse_projection(proj_size)
-        self._prepare(cell, input_size, hidden_size, bias)
+        self._prepare(input_size, hidden_size, bias)
         self.num_layers = check_positive_int("num_layers", num_layers)
         self.batch_first = check_flag("batch_first", batch_first)
         self.dropout = check_dropout(dropout, self.num_layers)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
-from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
@@ -26,19 +26,15 @@ class RecurrentStep(RecurrentWeights, ABC):
     """What the three cells share: one step of the reference loop, which is differentiable in every way."""
 
     def __init__(
-        self,
-        cell: Cell,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"],
-        transition: TransitionLike | StableLSTM,
-        learn_initial_state: bool,
-        kwargs: dict[str, Any],
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self._prepare(cell, input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
+        self._prepare(input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
         self.learn_initial_state = check_flag("learn_initial_state", learn_initial_state)
-        self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
+        constraints, kwargs = self._read_transition(transition), {"device": device, "dtype": dtype}
+        self._add("", input_size, constraints, self.learn_initial_state, kwargs)
         self._hold()
         self._draw()
 
@@ -95,20 +91,16 @@ class RNNCell(RecurrentStep):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        nonlinearity: str | Activation = "tanh",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike = "free",
-        learn_initial_state: bool = False,
-    ) -> None:
-        cell, kwargs = RNNStep(as_activation(nonlinearity)), {"device": device, "dtype": dtype}
-        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
-        self.nonlinearity = cell.activation.name
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        nonlinearity: str | Activation = "tanh", device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        *, transition: TransitionLike = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        activation = as_activation(nonlinearity)
+        self.cell = RNNStep(activation)
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
+        self.nonlinearity = activation.name
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
@@ -138,19 +130,14 @@ class GRUCell(RecurrentStep):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike = "free",
-        reset_after: bool = True,
-        learn_initial_state: bool = False,
-    ) -> None:
-        cell, kwargs = GRUStep(check_flag("reset_after", reset_after)), {"device": device, "dtype": dtype}
-        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, transition: TransitionLike = "free",
+        reset_after: bool = True, learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        self.cell = GRUStep(check_flag("reset_after", reset_after))
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
@@ -179,19 +166,16 @@ class LSTMCell(RecurrentStep):
         As :class:`steadyrnn.LSTM`.
     """
 
+    cell = LSTMStep()
+
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike | StableLSTM = "free",
-        learn_initial_state: bool = False,
-    ) -> None:
-        kwargs = {"device": device, "dtype": dtype}
-        super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the next states, each (B, H), or (H,) for an unbatched input (D,)."""

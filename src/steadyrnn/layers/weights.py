@@ -40,9 +40,10 @@ class RecurrentWeights(Holder, Projected, ABC):
     cell: Cell
     bias: bool | Literal["single"]
 
-    def _prepare(self, cell: Cell, input_size: int, hidden_size: int, bias: bool | Literal["single"]) -> None:
+    def _prepare(self, input_size: int, hidden_size: int, bias: bool | Literal["single"]) -> None:
         """Check and keep what every recurrent module has."""
-        self.cell = cell
+        if "cell" not in self.__dict__ and not hasattr(type(self), "cell"):
+            raise ArgumentTypeError(f"A {type(self).__name__} has no cell. Subclass it, with a cell as the attribute `cell`.")
         self.input_size = check_positive_int("input_size", input_size)
         self.hidden_size = check_positive_int("hidden_size", hidden_size)
         self.bias = check_bias(bias)

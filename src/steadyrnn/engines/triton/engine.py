@@ -63,14 +63,14 @@ class TritonEngine(Engine):
     name = "triton"
 
     def refusal(self, recurrence: Recurrence) -> str | None:
-        """Return why not: a cell or dtype without a kernel, no Triton, nothing to build with, another device."""
+        """Return why not: another device, a cell or dtype without a kernel, no Triton, nothing to build with."""
         x = recurrence.input
+        if x.device.type != "cuda":
+            return f"its tensors are on {x.device.type}"
         if spec_of(recurrence.cell) is None:
             return f"there is no kernel for the cell {recurrence.cell.key}"
         if not _INSTALLED:
             return "triton is not installed"
-        if x.device.type != "cuda":
-            return f"its tensors are on {x.device.type}"
         if not _BUILDS:
             return "triton finds no C compiler, or no header of Python's"
         if not is_capable(x.device.index or 0):
