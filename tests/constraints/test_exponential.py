@@ -1,4 +1,4 @@
-"""Exponentials of skew matrices: determinants, the three gradients, and what becomes of them (MATH 3.5, 3.6)."""
+"""Exponentials of skew matrices: determinants, the three gradients, and their descent (Note [mathematics], 3.5 and 3.6)."""
 
 import math
 from itertools import pairwise

@@ -334,7 +334,10 @@ def test_huge_inputs_saturate_and_give_finite_gradients(name: str, size: float, 
 
 @pytest.mark.parametrize("engine", BOTH)
 def test_absolute_value_with_an_orthogonal_weight_keeps_the_gradients_norm(engine: str) -> None:
-    """MATH 3.4: 100 units, 30 steps: the Jacobian's Frobenius norm is 10, also through an all-zero pre-activation."""
+    """100 units, 30 steps: the Jacobian's Frobenius norm is 10, also through an all-zero pre-activation.
+
+    See Note [mathematics], section 3.4.
+    """
     weight = torch.linalg.qr(torch.randn(100, 100, dtype=torch.float64))[0]
     run = Recurrence(
         CELLS["rnn-abs"], torch.randn(30, 1, 100, dtype=torch.float64), (torch.zeros(1, 100, dtype=torch.float64),),

@@ -1,4 +1,4 @@
-"""Every fast engine against the reference: outputs, final states and every gradient, within STYLE 6's budget."""
+"""Every fast engine against the reference: outputs, final states and every gradient, within twice the reference's error."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Every mistake DESIGN 5 and USERS 2 list, with the error each gets; nothing is changed by any of them."""
+"""Every mistake that users make, with the error each gets; nothing is changed by any of them."""
 
 import warnings
 from collections.abc import Callable

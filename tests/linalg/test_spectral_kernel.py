@@ -15,7 +15,7 @@ from steadyrnn.gpu.nvrtc import source
 from steadyrnn.linalg import spectral_kernel as room
 from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.linalg.spectral_factors import spectral_factors
-from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, takes
+from steadyrnn.linalg.spectral_kernel import can_launch, fits, kept_numbers, launch_backward, launch_forward, shared_bytes
 from tests.linalg.matrices import gaussian, relative
 from tests.linalg.test_spectral_factors import COLUMNS, UNIT, Arguments, arguments, composed, fast, gradients, wide
 from tests.support.emulated import emulated_kernel, is_there
@@ -33,7 +33,7 @@ def test_what_is_kept_has_a_place_for_each_number() -> None:
 
 
 def test_tensors_that_are_not_on_a_gpu_are_not_taken() -> None:
-    assert not takes(arguments("random", 5, 2), 5, 2)
+    assert not can_launch(arguments("random", 5, 2), 5, 2)
 
 
 @pytest.mark.parametrize(("rows", "count"), [(1, 1), (1024, 1), (1024, 24)])
@@ -101,7 +101,7 @@ def weights_for(n: int, k: int) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize(("n", "k"), SHAPES)
 def test_factors_and_gradients_are_as_accurate_as_on_the_cpu(n: int, k: int, columns: str) -> None:
     given = arguments(columns, n, k)
-    assert takes(tuple(t.cuda() for t in given), n, k)
+    assert can_launch(tuple(t.cuda() for t in given), n, k)
     truth = composed(*wide(given), k)
     for got, reference, true in zip(on_gpu(*given, k), fast(*given, k), truth, strict=True):
         assert relative(got, true) <= 2 * max(relative(reference, true), 16 * UNIT)

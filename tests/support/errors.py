@@ -30,7 +30,7 @@ def errors(result: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> dict[st
 
 
 def assert_within_budget(fast: Mapping[str, Tensor], truth: Mapping[str, Tensor], allowance: Mapping[str, float]) -> None:
-    """Check STYLE 6's budget: twice the error of the reference (``allowance``), or 16 u if that is more.
+    """Check the budget of a fast engine: twice the error of the reference (``allowance``), or 16 u if that is more.
 
     In float64 the truth is a run of the reference too, so its own error comes on top.
     """

@@ -42,7 +42,7 @@ class Site:
         return can_leave(self.constraint) and not any(tensor.is_meta for tensor in self.raw.values())
 
     def raws(self) -> tuple[Tensor, ...]:
-        """Return the raw tensors as the constraint takes them."""
+        """Return the raw tensors in the form of the constraint."""
         if isinstance(self.holder, Slot):
             return self.holder.raws()
         return widened(*(whole(tensor) for tensor in self.raw.values()))

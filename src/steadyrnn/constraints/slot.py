@@ -119,7 +119,7 @@ class Slot(Holder, Projected):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
 
     def operator(self) -> DiagonalLowRank | None:
-        """Return the weight in factored form, or None where it has none that pays."""
+        """Return the weight in factored form, or None where it has none that is faster."""
         operator: DiagonalLowRank | None = self._remembered("operator", self._evaluate_operator)
         return operator
 

@@ -35,7 +35,7 @@ class Spectral(Constraint):
     singular value reaches the other determinant instead. See Note [parity of reflectors].
 
     Args:
-        reflectors: Reflectors a side, ``(m1, m2)`` or one number for both; None is as many as the shape needs to reach
+        reflectors: Reflectors per side, ``(m1, m2)`` or one number for both; None is as many as the shape needs to reach
             every matrix. 0 leaves that side the identity.
         center: Middle of the interval.
         radius: Half its width. With ``center + radius < 1`` every member is a contraction.
@@ -228,6 +228,9 @@ def _times_rows(long: Tensor, sigma: Tensor, short: Tensor) -> Tensor:
 
 
 def _needed(rows: int, columns: int) -> tuple[int, int]:
-    """Return how many reflectors reach every matrix of this shape, the dead one of a full side left out (MATH 2.5)."""
+    """Return how many reflectors reach every matrix of this shape; a full side has a dead one, which is left out.
+
+    See Note [mathematics], section 2.5.
+    """
     rank = min(rows, columns)
     return min(rank, rows - 1), min(rank, columns - 1)

@@ -17,7 +17,7 @@ Gate = Tensor | DiagonalLowRank
 """One matrix, dense (H, H) or in factors."""
 
 RecurrentWeight = Gate | tuple[Gate, ...]
-"""One matrix (G * H, H), its factors where G is 1, or one a gate."""
+"""One matrix (G * H, H), its factors where G is 1, or one per gate."""
 
 
 def as_gates(weight: RecurrentWeight) -> tuple[Gate, ...]:
@@ -77,7 +77,7 @@ class Recurrence(NamedTuple):
     input: Tensor  # (T, B, D)
     state: State  # each (B, H)
     weight_ih: Tensor  # (G * H, D)
-    weight_hh: RecurrentWeight  # (G * H, H), or one a gate; factors may have more digits than the input
+    weight_hh: RecurrentWeight  # (G * H, H), or one per gate; factors may have more digits than the input
     bias_ih: Tensor | None = None  # (G * H,)
     bias_hh: Tensor | None = None  # (G * H,)
     theta: Tensor | None = None

@@ -122,7 +122,7 @@ def nearest_row(rows: Sequence[Row], size: int, batch: int, rank: int | None) ->
     """Return the row nearest in n, then in rank, where a dense weight counts as one of rank n, then in B."""
     near = nearest(size, sorted({row.size for row in rows}))
     rows = [row for row in rows if row.size == near]
-    # a dense weight takes a dense row; one in factors the row of the nearest rank, dense where that is nearer
+    # a dense weight is looked up in a dense row; one in factors the row of the nearest rank, dense where that is nearer
     ranks = sorted({row.rank for row in rows})
     near = nearest(near if rank is None else rank, ranks)
     rows = [row for row in rows if row.rank == near]
@@ -171,4 +171,4 @@ def spoken(known: Measured, row: Row, best: str, times: dict[str, float]) -> str
     kind = f"{known.dtype} {'with' if known.gradients else 'without'} gradients"
     others = ", ".join(f"{name} {time:.1f}" for name, time in times.items() if name != best)
     beside = f" ({others})" if others else ""
-    return f"fastest on {where} near {size}, {kind}: {times[best]:.1f} us a step{beside}"
+    return f"fastest on {where} near {size}, {kind}: {times[best]:.1f} us per step{beside}"

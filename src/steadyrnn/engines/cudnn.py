@@ -28,7 +28,7 @@ class Layout(NamedTuple):
     places: Tensor | None  # (entries,): place of each packed entry in the flat (T * B) data; None where sizes is empty
 
     def pack(self, data: Tensor, reverse: bool) -> Tensor:
-        """Return ``data`` (T, B, N) as cuDNN takes it."""
+        """Return ``data`` (T, B, N) in the form of cuDNN."""
         if self.places is None:
             return data.flip(0) if reverse else data.contiguous()
         return data.reshape(-1, data.shape[2]).index_select(0, self.places)
@@ -70,7 +70,7 @@ class CuDNNKernel(Kernel):
         return weights, torch._cudnn_rnn_flatten_weight(weights, len(weights), *sizes)
 
     def states(self, states: list[Tensor], rows: int) -> list[Tensor]:
-        """Return the states of the rows that run, as cuDNN takes them: (1, rows, H)."""
+        """Return the states of the rows that run, in the form of cuDNN: (1, rows, H)."""
         return [s[:rows].contiguous().unsqueeze(0) for s in states]
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:

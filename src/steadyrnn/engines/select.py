@@ -64,7 +64,7 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
     """Return the engine to run, with the reason.
 
     Forward-mode AD, ``torch.func`` and traces go to the reference, whose plain operations they understand; an engine
-    asked for by name is never replaced by another, but raises where it cannot run. On a GPU ``"auto"`` takes the fastest
+    asked for by name is never replaced by another, but raises where it cannot run. On a GPU ``"auto"`` chooses the fastest
     by a table of measured times, where there is one for the device.
     """
     if carries_transform(*recurrence.tensors):

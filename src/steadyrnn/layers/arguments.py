@@ -66,7 +66,7 @@ def refuse_positional(extra: tuple[object, ...]) -> None:
     """Refuse arguments by place behind `bidirectional`, where torch has `proj_size`."""
     if extra:
         raise ArgumentTypeError(
-            f"Behind `bidirectional` a layer takes no argument by place, but {extra[0]!r} came: there torch.nn has "
+            f"Behind `bidirectional` a layer has no argument by position, but {extra[0]!r} came: there torch.nn has "
             "`proj_size`, which is not supported. Give `device`, `dtype` and what follows them by name."
         )
 

@@ -84,7 +84,7 @@ def as_integers(lengths: Sequence[int]) -> Tensor:
     try:
         return torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentTypeError(f"`lengths` must be integers, one a row, but cannot be read as a tensor: {error}.") from error
+        raise ArgumentTypeError(f"`lengths` must be integers, one per row, but cannot be read as a tensor: {error}.") from error
 
 
 def check_lengths(lengths: Tensor | Sequence[int], data: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def check_lengths(lengths: Tensor | Sequence[int], data: Tensor) -> Tensor:
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise ArgumentTypeError(f"`lengths` must hold integers, but has dtype {tensor.dtype}.")
     if tuple(tensor.shape) != (rows,):
-        raise ShapeError(f"`lengths` must have shape ({rows},), one entry a row, but has {tuple(tensor.shape)}.")
+        raise ShapeError(f"`lengths` must have shape ({rows},), one entry per row, but has {tuple(tensor.shape)}.")
     tensor = tensor.to(torch.int64)  # first: in a narrow dtype the number of steps would wrap around
     inside = ((tensor >= 0) & (tensor <= steps)).all()
     message = "`lengths` must lie between 0 and the number of steps"
@@ -119,7 +119,7 @@ def open_packed(packed: PackedSequence) -> Opened:
     """Spread a packed sequence out: entry i of step t goes to (t, i)."""
     data, sizes, order, restore = packed
     if data.dim() != 2:
-        raise ShapeError(f"`input` must hold one vector a step, but its data has shape {tuple(data.shape)}.")
+        raise ShapeError(f"`input` must hold one vector per step, but its data has shape {tuple(data.shape)}.")
     steps, total = sizes.shape[0], data.shape[0]
     rows = int(sizes[0]) if order is None else order.shape[0]
     time = torch.repeat_interleave(torch.arange(steps, device=sizes.device), sizes, output_size=total)

@@ -55,7 +55,7 @@ class RecurrentWeights(Holder, Projected, ABC):
         refuse_script(self)
 
     def _read_transition(self, transition: TransitionLike | StableLSTM) -> dict[str, Constraint] | StableLSTM:
-        """Return a constraint a gate, or the joint one (of an LSTM)."""
+        """Return one constraint per gate, or the joint one (of an LSTM)."""
         if self.cell.record.theorem == "lstm":  # what joint constraints are about
             if isinstance(transition, str) and transition in JOINT:
                 return JOINT[transition]()
@@ -264,7 +264,7 @@ def by_gate(transition: TransitionLike, gates: str, candidate: str) -> dict[str,
 
 
 class Transition(nn.Module):
-    """The recurrent weight, shape (G * H, H), as one slot a gate; each gate is in its set by itself.
+    """The recurrent weight, shape (G * H, H), as one slot per gate; each gate is in its set by itself.
 
     Args:
         constraints: The constraint of each gate, in the order of the gates.

@@ -14,11 +14,11 @@ from steadyrnn.errors import DtypeError, ShapeError
 from .householder import householder_factors
 from .operators import DiagonalLowRank, spectral_operator
 from .packing import packed_size, trapezoid_index, unpack
-from .spectral_kernel import launch_backward, launch_forward, takes
+from .spectral_kernel import can_launch, launch_backward, launch_forward
 
 __all__ = ["spectral_factors"]
 
-_LARGEST = 32  # reflectors a side in one block: see `_block_size` in householder.py
+_LARGEST = 32  # reflectors per side in one block: see `_block_size` in householder.py
 
 
 def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:
@@ -33,7 +33,7 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> 
     in :func:`spectral_operator`. U and V are orthogonal, so the singular values of W are :math:`|\sigma_i|`.
 
     The sizes are small and the operations many, so what costs time is their number: in float32, with 1 to 32
-    reflectors a side, both sides go together, and the gradient is written out. All between the arguments and the
+    reflectors per side, both sides go together, and the gradient is written out. All between the arguments and the
     results is then computed in float64, where the square of a float32 number neither over- nor underflows. Other
     dtypes and counts are put together from :func:`householder_factors`. On a GPU of compute capability 9.0 each of the
     two is one kernel (for up to 1024 rows and 24 reflectors).
@@ -64,7 +64,7 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> 
     _check(left, right, sigma, count)
     if sigma.dtype != torch.float32 or not 1 <= count <= _LARGEST or carries_transform(left, right, sigma):
         return _composed(left, right, sigma, count)
-    node: type[Function] = _Launched if takes((left, right, sigma), sigma.shape[0], count) else _SpectralFactors
+    node: type[Function] = _Launched if can_launch((left, right, sigma), sigma.shape[0], count) else _SpectralFactors
     lower, upper = node.apply(left, right, sigma, count)
     return DiagonalLowRank(sigma, lower, upper)
 
@@ -145,7 +145,7 @@ class _Launched(Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         left, right, sigma, kept = ctx.saved_tensors
-        if torch.is_grad_enabled() or not takes(given, sigma.shape[0], ctx.count):
+        if torch.is_grad_enabled() or not can_launch(given, sigma.shape[0], ctx.count):
             return _again(ctx, left, right, sigma, given)
         return *launch_backward(given, sigma, kept, ctx.count, left.shape[0]), None
 

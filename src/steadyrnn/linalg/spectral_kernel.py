@@ -9,7 +9,7 @@ from torch.nn import Parameter
 
 from steadyrnn.gpu.nvrtc import Compiled, OnDevice, has_clusters, kernel
 
-__all__ = ["fits", "kept_numbers", "launch_backward", "launch_forward", "takes"]
+__all__ = ["can_launch", "fits", "kept_numbers", "launch_backward", "launch_forward"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _BLOCKS, _THREADS = 8, 128  # of the one cluster that runs
@@ -26,11 +26,11 @@ def shared_bytes(count: int) -> int:
     return 8 * (8 * count * (_THREADS + 1) + 7 * count * count + 2 * count)
 
 
-def takes(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
+def can_launch(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
     """Say whether there is a kernel for the factors of ``rows`` rows and ``count`` reflectors: plain tensors on a GPU.
 
     Example:
-        >>> takes((torch.ones(3),), 3, 1)
+        >>> can_launch((torch.ones(3),), 3, 1)
         False
     """
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():

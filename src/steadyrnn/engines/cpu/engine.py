@@ -113,8 +113,8 @@ OPS = {name: registered.op for name, registered in REGISTERED.items()}
 def factored_is_faster(size: int, rank: int, rows: int) -> bool:
     """Say whether a step with a factored weight costs less than one with the dense weight.
 
-    By flops it saves 2 H^2 - 4 H K a row. Against that stand thin products, which run at about half the rate of square
-    ones (so at least half the flops must go), and two more operations a step, worth about 2^18 flops; below a width of
+    By flops it saves 2 H^2 - 4 H K per row. Against that stand thin products, which run at about half the rate of square
+    ones (so at least half the flops must go), and two more operations per step, worth about 2^18 flops; below a width of
     256 the square product is too cheap to beat (``benchmarks/bench_factored.py``).
 
     Example:

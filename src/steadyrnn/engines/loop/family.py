@@ -26,7 +26,7 @@ def scratch(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
     """Return an uninitialised tensor that may hold the memory of an earlier call's.
 
     Fresh pages cost more than the arithmetic on them, so memory that is neither returned nor saved is used again, one
-    piece a name and thread. Never hand out for a result: the next call would overwrite it.
+    piece per name and thread. Never hand out for a result: the next call would overwrite it.
 
     Example:
         >>> scratch("adjoint", (2, 3), torch.zeros(1)).shape
@@ -79,7 +79,7 @@ def flat(tensor: Tensor) -> Tensor:
 class History(NamedTuple):
     """What the gradient of a recurrent matrix is made of: adjoints of its results beside the states it was applied to."""
 
-    late: Tensor  # (T - 1, B, N), adjoints but for the first step's
+    late: Tensor  # (T - 1, B, N), adjoints except the first step's
     early: Tensor  # (T - 1, B, H), states before them
     first: Tensor  # (B, N), the first step's adjoints, zero for a row of length 0
     start: Tensor  # (B, H), initial states

@@ -37,13 +37,16 @@ class Options(NamedTuple):
         """Return the call with these tensors."""
         x, weight_ih, *rest = tensors
         state, recurrent = rest[: self.states], rest[self.states : -3]
-        return Call(x, state, weight_ih, recurrent, *rest[-3:], None if sizes is None else sizes.tolist(), self.reverse)
+        bias_ih, bias_hh, theta = rest[-3:]
+        numbers = None if sizes is None else sizes.tolist()
+        return Call(x, state, weight_ih, recurrent, bias_ih, bias_hh, theta, numbers, self.reverse)
 
     def recurrence(self, tensors: Tensors, sizes: Tensor | None) -> Recurrence:
         """Return the recurrence with these tensors, without recomputation."""
         x, weight_ih, *rest = tensors
         state, weight_hh = tuple(rest[: self.states]), grouped(rest[self.states : -3])
-        return Recurrence(self.cell, x, state, weight_ih, weight_hh, *rest[-3:], sizes, self.reverse)
+        bias_ih, bias_hh, theta = rest[-3:]
+        return Recurrence(self.cell, x, state, weight_ih, weight_hh, bias_ih, bias_hh, theta, sizes, self.reverse)
 
 
 class RegisteredOp(NamedTuple):

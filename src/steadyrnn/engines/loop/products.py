@@ -68,7 +68,7 @@ class Dense(Product):
 
 
 class Factored(Product):
-    """A diagonal and two thin factors: two thin products a step."""
+    """A diagonal and two thin factors: two thin products per step."""
 
     def __init__(self, weight: DiagonalLowRank) -> None:
         self.diagonal, self.left, self.right = weight

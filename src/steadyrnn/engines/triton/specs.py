@@ -1,4 +1,4 @@
-"""What each cell asks of the loop: its functions by name, and how many vectors a row it keeps where."""
+"""What each cell asks of the loop: its functions by name, and how many vectors per row it keeps where."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["CellSpec", "spec_of"]
 
 @dataclass(frozen=True)
 class CellSpec:
-    """One cell in the loop; counts are of vectors a row (and time, where kept)."""
+    """One cell in the loop; counts are of vectors per row (and time, where kept)."""
 
     step: str
     """Name of the step in ``kernels.FUNCTIONS``."""

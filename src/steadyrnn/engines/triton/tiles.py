@@ -29,8 +29,8 @@ class Setup(NamedTuple):
     rows: int  # of a tile, a power of two
     units: int  # of a tile, a power of two
     depth: int  # of a product's block, a power of two
-    parts: int  # exchanged vectors a row
-    carried: int  # carried vectors a row
+    parts: int  # exchanged vectors per row
+    carried: int  # carried vectors per row
     adjoints: int  # adjoint vectors, of a gate's length, a row and time
     precision: str  # of products, Triton's `input_precision`
     upcast: bool  # 16-bit operands, before products: the interpreter multiplies no bfloat16
@@ -102,7 +102,7 @@ def load_at(pointer, offsets, mask, SETUP: tl.constexpr):
 
 @triton.jit
 def vector(side, part, PARTS: tl.constexpr, sizes):
-    """Return the offset of one vector a row, (B^, H^), in a double buffer (2, PARTS, B^, H^)."""
+    """Return the offset of one vector per row, (B^, H^), in a double buffer (2, PARTS, B^, H^)."""
     return (side * PARTS + part) * sizes.rows * sizes.width
 
 

@@ -1,5 +1,5 @@
-// The factors of U Sigma V' with COUNT reflectors a side, and their gradient: see _SpectralFactors in spectral_factors.py, whose
-// letters these are. All in double. A cluster of blocks shares the rows out, one a thread; what is a sum over rows is summed by
+// The factors of U Sigma V' with COUNT reflectors per side, and their gradient: see _SpectralFactors in spectral_factors.py, whose
+// letters these are. All in double. A cluster of blocks shares the rows out, one per thread; what is a sum over rows is summed by
 // each block, and then over blocks, in the same order everywhere.
 //
 // In shared memory row r of a block has entry k of side s at [s][k][r].

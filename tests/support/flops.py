@@ -1,4 +1,4 @@
-"""How many operations a step takes in each form, counted as the paper's Table 1 does, corrected."""
+"""How many operations one step has in each form, counted as the paper's Table 1 does, corrected."""
 
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
