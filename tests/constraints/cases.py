@@ -28,6 +28,7 @@ __all__ = [
     "member",
     "orthogonal",
     "rounding",
+    "sign_changes",
     "size_for",
 ]
 
@@ -53,6 +54,11 @@ def _of(*kinds: Kind) -> list[str]:
 MAPS, PROJECTIONS, RECENTRED = _of(Kind.MAP), _of(Kind.PROJECTION), _of(Kind.RECENTRED)
 NOT_INVERTIBLE = ["ornn-one", "spectral-one", "spectral-uneven", "unitary"]
 INVERTIBLE = [name for name in CASES if name not in NOT_INVERTIBLE]
+
+
+def sign_changes(size: int) -> list[Tensor]:
+    """Return the identity with its first 0, 1, ..., all signs changed."""
+    return [torch.cat([-torch.ones(count), torch.ones(size - count)]).double().diag() for count in range(size + 1)]
 
 
 def size_for(name: str, size: int) -> int:

@@ -58,13 +58,7 @@ def bound_of_the_proposition(stable: StableLSTM, weights: Weights) -> float:
 @pytest.mark.parametrize("biases", BIASES)
 @pytest.mark.parametrize("name", SETS)
 @given(seed=seeds, scale=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 100.0]))
-def test_the_projection_lands_in_the_set_and_stays(
-    name: str,
-    biases: str,
-    dtype: torch.dtype,
-    seed: int,
-    scale: float,
-) -> None:
+def test_the_projection_lands_in_the_set_and_stays(name: str, biases: str, dtype: torch.dtype, seed: int, scale: float) -> None:
     stable = SETS[name]
     if not feasible(stable, biases):
         return
@@ -119,11 +113,7 @@ def test_the_projection_is_the_nearest_member(name: str, biases: str, seed: int,
 @pytest.mark.parametrize("name", SETS)
 @given(seed=seeds, scale=st.sampled_from([0.1, 1.0, 100.0]))
 def test_the_proven_constant_bounds_the_propositions(
-    name: str,
-    biases: str,
-    dtype: torch.dtype,
-    seed: int,
-    scale: float,
+    name: str, biases: str, dtype: torch.dtype, seed: int, scale: float
 ) -> None:
     stable = SETS[name]
     if not feasible(stable, biases):

@@ -1,6 +1,7 @@
 """Gradients of engines in every way torch can ask for them, and in every order of calls."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,35 +41,38 @@ def leaves(run: Recurrence) -> list[Tensor]:
 
 
 @pytest.fixture
-def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+def _factored_is_always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_is_faster", lambda size, rank, rows: True)
 
 
-@pytest.mark.parametrize("case", [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)], ids=str)
+CHECKED = [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)]
+
+
+def as_function(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
+    """Return a run as a function of its tensors: output and final states."""
+
+    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        output, state = CPU.run(with_tensors(run, list(tensors)))
+        return output, *state
+
+    return function
+
+
+@pytest.mark.parametrize("case", CHECKED, ids=str)
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
-
-    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-        output, state = CPU.run(with_tensors(run, list(tensors)))
-        return output, *state
-
-    assert torch.autograd.gradcheck(function, leaves(run), fast_mode=True)
+    assert torch.autograd.gradcheck(as_function(run), leaves(run), fast_mode=True)
 
 
-@pytest.mark.parametrize("case", [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)], ids=str)
+@pytest.mark.parametrize("case", CHECKED, ids=str)
 @pytest.mark.parametrize("name", CELLS)
 def test_second_derivatives_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
-
-    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-        output, state = CPU.run(with_tensors(run, list(tensors)))
-        return output, *state
-
-    assert torch.autograd.gradgradcheck(function, leaves(run), fast_mode=True)
+    assert torch.autograd.gradgradcheck(as_function(run), leaves(run), fast_mode=True)
 
 
-@pytest.mark.usefixtures("_factored_always_pays")
+@pytest.mark.usefixtures("_factored_is_always_faster")
 @pytest.mark.parametrize("name", ["rnn-tanh", "gru-after", "gru-before", "lstm"])
 def test_factored_second_derivatives_are_those_of_finite_differences(name: str) -> None:
     run = make(CELLS[name], Case(3, 2, 2, 3, factored=True))
@@ -102,7 +106,7 @@ def test_chunks_that_share_weights_count_them_once_in_a_kept_gradient(name: str)
         assert_equal_up_to_rounding(kept.detach(), plain, operations=SMALL.steps)
 
 
-@pytest.mark.usefixtures("_factored_always_pays")
+@pytest.mark.usefixtures("_factored_is_always_faster")
 def test_factors_made_from_one_another_are_counted_once_in_a_kept_gradient() -> None:
     run = make(CELLS["rnn-tanh"], SMALL)
     diagonal = torch.randn(2, dtype=torch.float64, requires_grad=True)

@@ -69,14 +69,7 @@ class CayleySpectral(Constraint):
         ICML 2017. https://arxiv.org/abs/1702.00071
     """
 
-    def __init__(
-        self,
-        center: float = 1.0,
-        radius: float = 0.1,
-        gradient: str = "exact",
-        *,
-        project: bool = False,
-    ) -> None:
+    def __init__(self, center: float = 1.0, radius: float = 0.1, gradient: str = "exact", *, project: bool = False) -> None:
         super().__init__(project=project)
         if gradient not in _KINDS:
             raise ArgumentError(not_among("gradient", gradient, _KINDS))

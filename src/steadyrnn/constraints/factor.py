@@ -11,10 +11,10 @@ from steadyrnn.checks import check_same_meta
 from steadyrnn.linalg.packing import pack, packed_size, unpack
 from steadyrnn.linalg.projections import polar_factor
 
-from .base import working_dtype
+from .base import Constraint, working_dtype
 from .orthogonality import nearest_signs, orthonormal
 
-__all__ = ["Factor", "Turn", "no_signs", "pack_skew", "plane_entries", "skew_size", "unpack_skew"]
+__all__ = ["Factor", "FactorConstraint", "Turn", "no_signs", "pack_skew", "plane_entries", "skew_size", "unpack_skew"]
 
 
 class Turn(NamedTuple):
@@ -106,6 +106,29 @@ class Factor(nn.Module):
             self.base.copy_(base)
         else:
             self.base = base.detach().clone(memory_format=torch.contiguous_format)
+
+
+class FactorConstraint(Constraint):
+    """A constraint whose matrix is one factor; a final class chooses the factor and says which matrices are members."""
+
+    factor: Factor
+
+    def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
+        """Return the packed entries of a fresh factor, shape ``(N(N-1)/2,)``; zero where its base is drawn instead."""
+        self.fix_shape(rows, columns, square=True)
+        return (self.factor.raw(rows),)
+
+    def forward(self, *raw: Tensor) -> Tensor:
+        """Return the matrix, shape ``(N, N)``."""
+        return self.factor.matrix(raw[0])
+
+    def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
+        """Return the packed entries of a matrix, or zeros if it becomes the new base."""
+        return (self.factor.invert(matrix),)
+
+    def mend(self) -> None:
+        """Put the base back: the nearest orthogonal one, or signs."""
+        self.factor.mend()
 
 
 def skew_size(size: int) -> int:

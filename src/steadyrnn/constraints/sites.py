@@ -47,10 +47,11 @@ class Site:
             return self.holder.raws()
         return widened(*(whole(tensor) for tensor in self.raw.values()))
 
-    def write(self, raw: tuple[Tensor, ...]) -> None:
-        """Set the raw tensors."""
-        for tensor, value in zip(self.raw.values(), raw, strict=True):
-            write(tensor, value)
+    def write(self, raw: tuple[Tensor, ...] | None) -> None:
+        """Set the raw tensors; None keeps them."""
+        if raw is not None:
+            for tensor, value in zip(self.raw.values(), raw, strict=True):
+                write(tensor, value)
 
     @torch.no_grad()
     def weight(self) -> Tensor:
@@ -64,16 +65,12 @@ class Site:
     @torch.no_grad()
     def after_optimizer_step(self) -> None:
         """Put the raw tensors back where the constraint wants them after a step."""
-        new = self.constraint.after_step(*self.raws())
-        if new is not None:
-            self.write(new)
+        self.write(self.constraint.after_step(*self.raws()))
 
     @torch.no_grad()
     def put_back(self) -> None:
         """Put raw tensors and buffers back to where they make a member of the set, whoever changed them."""
-        new = self.constraint.put_back(*self.raws())
-        if new is not None:
-            self.write(new)
+        self.write(self.constraint.put_back(*self.raws()))
 
     def membership(self) -> Membership | None:
         """Return where the weight is, or None where it cannot leave its set or has no numbers."""

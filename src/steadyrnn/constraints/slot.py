@@ -158,16 +158,12 @@ class Slot(Holder, Projected):
     @torch.no_grad()
     def after_optimizer_step(self) -> None:
         """Put the raw tensors back where the constraint wants them after a step."""
-        raw = self.constraint.after_step(*self.raws())
-        if raw is not None:
-            self._set(raw)
+        self._set(self.constraint.after_step(*self.raws()))
 
     @torch.no_grad()
     def put_back(self) -> None:
         """Put raw tensors and buffers that were changed from outside back to where they make a member of the set."""
-        raw = self.constraint.put_back(*self.raws())
-        if raw is not None:
-            self._set(raw)
+        self._set(self.constraint.put_back(*self.raws()))
 
     @torch.no_grad()
     def memberships(self) -> list[Membership]:
@@ -181,8 +177,9 @@ class Slot(Holder, Projected):
         if self.constraint.kind is Kind.PROJECTION and not self.raw0.is_meta:
             self.after_optimizer_step()
 
-    def _set(self, raw: tuple[Tensor, ...]) -> None:
-        for place, tensor in enumerate(raw):
+    def _set(self, raw: tuple[Tensor, ...] | None) -> None:
+        """Set the raw tensors; None keeps them."""
+        for place, tensor in enumerate(raw or ()):
             write(getattr(self, f"raw{place}"), tensor)
 
 

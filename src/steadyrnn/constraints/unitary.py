@@ -143,8 +143,7 @@ class FullUnitary(Constraint):
         project: See :class:`Constraint`.
 
     Example:
-        >>> unitary = sr.constraints.FullUnitary()
-        >>> weight = unitary.sample(4, 4)
+        >>> weight = sr.constraints.FullUnitary().sample(4, 4)
         >>> torch.allclose(weight.mT @ weight, torch.eye(4), atol=1e-6)
         True
 

@@ -19,6 +19,8 @@ __all__ = [
     "product",
     "recur",
     "stay",
+    "three_gates",
+    "tile_of",
     "vector",
 ]
 
@@ -98,6 +100,21 @@ def load_at(pointer, offsets, mask, SETUP: tl.constexpr):
     """Return a tile in the dtype of the loop, 0 where ``mask`` is not set."""
     tile = tl.load(pointer + offsets, mask=mask, other=0.0)
     return tile.to(tl.float64) if SETUP.wide else tile.to(tl.float32)
+
+
+@triton.jit
+def tile_of(u, place, sizes, PARTS: tl.constexpr, SETUP: tl.constexpr):
+    """Return the units of a tile, where they lie now in data (T, B, PARTS * P), and which entries of it run."""
+    cols = u + tl.arange(0, SETUP.units)[None, :]
+    return cols, at_time(place.time, place, sizes, cols, 0, PARTS), place.on & (cols < sizes.gate)
+
+
+@triton.jit
+def three_gates(memory, at, mask, sizes, SETUP: tl.constexpr):
+    """Return the tiles of the first three gates, whose first lies at ``at``."""
+    first = load_at(memory.gates, at, mask, SETUP)
+    second = load_at(memory.gates, at + sizes.gate, mask, SETUP)
+    return first, second, load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
 
 
 @triton.jit
