@@ -10,13 +10,13 @@ from torch.nn.utils.parametrize import ParametrizationList
 from steadyrnn.errors import WeightError
 
 from .base import Constraint, Kind, Membership, widened
-from .slot import Slot, can_leave, membership_of, whole, write
+from .slot import RawTensors, Slot, can_leave, membership_of, whole, write
 
 __all__ = ["Site", "refuse_replaced", "sites"]
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(RawTensors):
     """One constrained weight of a model.
 
     Attributes:
@@ -57,20 +57,6 @@ class Site:
     def weight(self) -> Tensor:
         """Return the matrix that the constraint makes, in float32 where the raw tensors are in half precision."""
         return self.constraint(*self.raws()).detach()
-
-    def penalty(self) -> Tensor | None:
-        """Return what the constraint adds to the loss, or None."""
-        return self.constraint.penalty(*self.raws())
-
-    @torch.no_grad()
-    def after_optimizer_step(self) -> None:
-        """Put the raw tensors back where the constraint wants them after a step."""
-        self.write(self.constraint.after_step(*self.raws()))
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Put raw tensors and buffers back to where they make a member of the set, whoever changed them."""
-        self.write(self.constraint.put_back(*self.raws()))
 
     def membership(self) -> Membership | None:
         """Return where the weight is, or None where it cannot leave its set or has no numbers."""

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from .base import Constraint, Kind, Membership, Projected, membership_tolerance,
 from .held import Holder
 from .loading import put_back, remember
 
-__all__ = ["Slot", "cached", "can_leave", "is_sharded", "membership_of", "whole", "write"]
+__all__ = ["RawTensors", "Slot", "cached", "can_leave", "is_sharded", "membership_of", "whole", "write"]
 
 _Cached = dict[tuple["Slot", str], tuple[tuple[Tensor, ...], tuple[object, ...], Any]]
 _CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
@@ -49,7 +50,35 @@ def cached() -> Iterator[None]:
         _CACHE.reset(token)
 
 
-class Slot(Holder, Projected):
+class RawTensors(ABC):
+    """Raw tensors with their constraint, in a slot or in a parametrized weight: what is done to them by training."""
+
+    constraint: Constraint
+
+    @abstractmethod
+    def raws(self) -> tuple[Tensor, ...]:
+        """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
+
+    @abstractmethod
+    def write(self, raw: tuple[Tensor, ...] | None) -> None:
+        """Set the raw tensors; None keeps them."""
+
+    def penalty(self) -> Tensor | None:
+        """Return what the constraint adds to the loss, or None."""
+        return self.constraint.penalty(*self.raws())
+
+    @torch.no_grad()
+    def after_optimizer_step(self) -> None:
+        """Put the raw tensors back where the constraint wants them after a step."""
+        self.write(self.constraint.after_step(*self.raws()))
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Put raw tensors and buffers that were changed from outside back to where they make a member of the set."""
+        self.write(self.constraint.put_back(*self.raws()))
+
+
+class Slot(Holder, RawTensors, Projected):
     """A weight that is kept in a set of matrices.
 
     Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd
@@ -136,34 +165,20 @@ class Slot(Holder, Projected):
         operator = self.operator()
         return self.weight() if operator is None else operator
 
-    def penalty(self) -> Tensor | None:
-        """Return what the constraint adds to the loss, or None."""
-        return self.constraint.penalty(*self.raws())
-
     @torch.no_grad()
     def assign(self, matrix: Tensor) -> None:
         """Set the raw tensors so that the weight is ``matrix``, which must be a member of the set."""
         wide = matrix.detach().to(self.raw0.device)
         # rounded to the coarser of both dtypes, now or before
         allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
-        self._set(self.constraint.right_inverse(widened(wide)[0], allowed))
+        self.write(self.constraint.right_inverse(widened(wide)[0], allowed))
 
     @torch.no_grad()
     def reset(self) -> None:
         """Draw fresh raw tensors."""
         shape = self.constraint.rows, self.constraint.columns
-        self._set(self.constraint.draw(*shape, self.raw0.device, self.raw0.dtype))
+        self.write(self.constraint.draw(*shape, self.raw0.device, self.raw0.dtype))
         self._settle()
-
-    @torch.no_grad()
-    def after_optimizer_step(self) -> None:
-        """Put the raw tensors back where the constraint wants them after a step."""
-        self._set(self.constraint.after_step(*self.raws()))
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Put raw tensors and buffers that were changed from outside back to where they make a member of the set."""
-        self._set(self.constraint.put_back(*self.raws()))
 
     @torch.no_grad()
     def memberships(self) -> list[Membership]:
@@ -177,7 +192,7 @@ class Slot(Holder, Projected):
         if self.constraint.kind is Kind.PROJECTION and not self.raw0.is_meta:
             self.after_optimizer_step()
 
-    def _set(self, raw: tuple[Tensor, ...] | None) -> None:
+    def write(self, raw: tuple[Tensor, ...] | None) -> None:
         """Set the raw tensors; None keeps them."""
         for place, tensor in enumerate(raw or ()):
             write(getattr(self, f"raw{place}"), tensor)

@@ -36,20 +36,26 @@ num_layers: Layers in the stack.
         engine: ``"auto"``, or one by name; see :meth:`explain`.
         recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
         proj_size: Refused unless 0."""
-"""What the arguments of every layer are."""
+_SHARED_BY_CELLS = """\
+bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        device: Where parameters live.
+        dtype: Their dtype.
+        learn_initial_state: Whether the initial states are parameters (unused when ``hx`` is given)."""
+_MARKS = {"<arguments of every layer>": _SHARED, "<arguments of every cell>": _SHARED_BY_CELLS}
 
 Layer = TypeVar("Layer", bound=type)
 
 
 def with_shared_arguments(layer: Layer) -> Layer:
-    """Write the arguments that every layer has into the class's docstring, in place of their mark.
+    """Write the arguments that every layer, or every cell, has into the class's docstring, in place of their mark.
 
     Example:
         >>> "batch_first: Whether" in sr.GRU.__doc__
         True
     """
     if layer.__doc__ is not None:  # python -OO leaves none
-        layer.__doc__ = layer.__doc__.replace("<arguments of every layer>", _SHARED)
+        for mark, arguments in _MARKS.items():
+            layer.__doc__ = layer.__doc__.replace(mark, arguments)
     return layer
 
 

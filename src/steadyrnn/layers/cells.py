@@ -16,6 +16,7 @@ from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentTypeError, ShapeError
 
+from .arguments import with_shared_arguments
 from .sequence import check_input, check_states
 from .weights import RecurrentWeights, TransitionLike
 
@@ -68,18 +69,16 @@ class RecurrentStep(RecurrentWeights, ABC):
         return tuple(data.new_zeros(rows) for _ in self.cell.record.state_names)
 
 
+@with_shared_arguments
 class RNNCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.RNNCell` with a constrained recurrent weight.
 
     Args:
         input_size: D.
         hidden_size: H.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        <arguments of every cell>
         nonlinearity: A name or an activation.
-        device: Where parameters live.
-        dtype: Their dtype.
         transition: The set the recurrent weight stays in.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.RNNCell(3, 4, transition="spectral")
@@ -107,18 +106,16 @@ class RNNCell(RecurrentStep):
         return self._step(input, hx)[0]
 
 
+@with_shared_arguments
 class GRUCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.GRUCell` with a constraint on any gate.
 
     Args:
         input_size: D.
         hidden_size: H.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every cell>
         transition: The set of the candidate's weight, or a mapping from gates to sets.
         reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.GRUCell(3, 4, transition="ornn")
@@ -144,17 +141,15 @@ class GRUCell(RecurrentStep):
         return self._step(input, hx)[0]
 
 
+@with_shared_arguments
 class LSTMCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.LSTMCell` with a constraint on any gate, or a ``StableLSTM`` on all weights.
 
     Args:
         input_size: D.
         hidden_size: H.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every cell>
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.LSTMCell(3, 4)

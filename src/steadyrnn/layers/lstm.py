@@ -44,8 +44,8 @@ class LSTM(RecurrentLayer):
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool | Literal["single"] = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *extra: object,
-        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        *extra: object, device: torch.device | str | None = None, dtype: torch.dtype | None = None,
         transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False, engine: str = "auto",
         recompute: bool = False, proj_size: int = 0,
     ) -> None:  # fmt: skip
