@@ -1,6 +1,6 @@
 """Every constraint the contract suite runs over: the registry and variants of it, with members made without it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ __all__ = [
     "member",
     "orthogonal",
     "rounding",
-    "sign_changes",
+    "signed_identities",
     "size_for",
 ]
 
@@ -54,11 +54,6 @@ def _of(*kinds: Kind) -> list[str]:
 MAPS, PROJECTIONS, RECENTRED = _of(Kind.MAP), _of(Kind.PROJECTION), _of(Kind.RECENTRED)
 NOT_INVERTIBLE = ["ornn-one", "spectral-one", "spectral-uneven", "unitary"]
 INVERTIBLE = [name for name in CASES if name not in NOT_INVERTIBLE]
-
-
-def sign_changes(size: int) -> list[Tensor]:
-    """Return the identity with its first 0, 1, ..., all signs changed."""
-    return [torch.cat([-torch.ones(count), torch.ones(size - count)]).double().diag() for count in range(size + 1)]
 
 
 def size_for(name: str, size: int) -> int:
@@ -118,6 +113,14 @@ def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.d
         case _:
             matrix = orthogonal(size, seed, 1 if name == "cayley" else determinant)
     return matrix.to(dtype)
+
+
+def signed_identities(size: int) -> Iterator[Tensor]:
+    """Yield the identity with the signs of its first 0, 1, ..., ``size`` diagonal entries changed."""
+    for changed in range(size + 1):
+        matrix = torch.eye(size, dtype=torch.float64)
+        matrix[range(changed), range(changed)] = -1.0
+        yield matrix
 
 
 def lapack_ratio(matrix: Tensor) -> float:

@@ -17,7 +17,7 @@ from steadyrnn.engines.base import as_gates, flattened, stacked
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
-from steadyrnn.layers.weights import Transition
+from steadyrnn.layers.transition import Transition
 
 __all__ = ["RECURRENT", "Weights", "is_recurrent", "read_weights", "used_tensors"]
 

@@ -14,7 +14,8 @@ from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
 from .arguments import check_dropout, refuse_positional, refuse_projection, with_shared_arguments
 from .sequence import Opened, check_input, check_states, check_traced, close_sequence, open_sequence, warn_of_layout
-from .weights import RecurrentWeights, TransitionLike
+from .transition import TransitionLike
+from .weights import RecurrentWeights
 
 __all__ = ["RecurrentLayer"]
 

@@ -18,7 +18,8 @@ from steadyrnn.errors import ArgumentTypeError, ShapeError
 
 from .arguments import with_shared_arguments
 from .sequence import check_input, check_states
-from .weights import RecurrentWeights, TransitionLike
+from .transition import TransitionLike
+from .weights import RecurrentWeights
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 

@@ -22,6 +22,7 @@ from tests.support.recurrences import Case, make, results
 CPU, REFERENCE = ENGINES["cpu"], ReferenceEngine()
 BOTH = {name: ENGINES[name] for name in ("cpu", "reference")}
 SMALL = Case(steps=3, batch=2, inputs=2, hidden=2)
+CHECKED = [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)]
 
 
 def with_tensors(run: Recurrence, tensors: list[Tensor]) -> Recurrence:
@@ -45,11 +46,8 @@ def _factored_is_always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_is_faster", lambda size, rank, rows: True)
 
 
-CHECKED = [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)]
-
-
-def as_function(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
-    """Return a run as a function of its tensors: output and final states."""
+def outcome_of(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the run as a function of its tensors."""
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         output, state = CPU.run(with_tensors(run, list(tensors)))
@@ -62,14 +60,14 @@ def as_function(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
-    assert torch.autograd.gradcheck(as_function(run), leaves(run), fast_mode=True)
+    assert torch.autograd.gradcheck(outcome_of(run), leaves(run), fast_mode=True)
 
 
 @pytest.mark.parametrize("case", CHECKED, ids=str)
 @pytest.mark.parametrize("name", CELLS)
 def test_second_derivatives_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
-    assert torch.autograd.gradgradcheck(as_function(run), leaves(run), fast_mode=True)
+    assert torch.autograd.gradgradcheck(outcome_of(run), leaves(run), fast_mode=True)
 
 
 @pytest.mark.usefixtures("_factored_is_always_faster")
