@@ -39,7 +39,7 @@ __all__ = [
     "Projected",
     "membership_tolerance",
     "warn_of_change",
-    "widened",
+    "widen",
     "working_dtype",
 ]
 
@@ -59,11 +59,11 @@ def working_dtype() -> torch.dtype:
     return torch.float32 if usual in _HALF else usual
 
 
-def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
+def widen(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors, in float32 where they are stored in half precision: there is no linear algebra in it.
 
     Example:
-        >>> widened(torch.ones(1, dtype=torch.bfloat16))
+        >>> widen(torch.ones(1, dtype=torch.bfloat16))
         (tensor([1.]),)
     """
     return tuple(tensor.float() if tensor.dtype in _HALF else tensor for tensor in tensors)
@@ -179,7 +179,7 @@ class Constraint(nn.Module, ABC):
 
     def __call__(self, *raw: Tensor) -> Tensor:
         """Evaluate ``forward`` with autocast off, and half precision in float32: a product in bfloat16 has left the set."""
-        wide = widened(*raw)
+        wide = widen(*raw)
         for tensor in raw[1:]:
             check_same_meta("A raw tensor", tensor, raw[0])
         with without_autocast(raw[0].device):
@@ -271,7 +271,7 @@ class Constraint(nn.Module, ABC):
                 "matrix of its set. Let it start from its own sample (`init='sample'`), or give it all its parameters."
             )
         allowed = membership_tolerance(matrix) if allowed is None else allowed  # of the dtype that came
-        (wide,) = widened(matrix.detach())
+        (wide,) = widen(matrix.detach())
         return tuple(tensor.to(matrix.dtype) for tensor in self.invert(self.admit(wide, allowed)))
 
     def admit(self, matrix: Tensor, allowed: float | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from steadyrnn.errors import WeightError
 
-from .base import Constraint, Kind, Membership, widened
+from .base import Constraint, Kind, Membership, widen
 from .slot import RawTensors, Slot, can_leave, membership_of, whole, write
 
 __all__ = ["Site", "refuse_replaced", "sites"]
@@ -45,7 +45,7 @@ class Site(RawTensors):
         """Return the raw tensors in the form of the constraint."""
         if isinstance(self.holder, Slot):
             return self.holder.raws()
-        return widened(*(whole(tensor) for tensor in self.raw.values()))
+        return widen(*(whole(tensor) for tensor in self.raw.values()))
 
     def write(self, raw: tuple[Tensor, ...] | None) -> None:
         """Set the raw tensors; None keeps them."""

@@ -15,7 +15,7 @@ from steadyrnn.checks import constant_in_onnx, without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change, widened
+from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change, widen
 from .held import Holder
 from .loading import put_back, remember
 
@@ -121,14 +121,14 @@ class Slot(Holder, RawTensors, Projected):
 
     def raws(self) -> tuple[Tensor, ...]:
         """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
-        return widened(*(whole(getattr(self, f"raw{place}")) for place in range(self.count)))
+        return widen(*(whole(getattr(self, f"raw{place}")) for place in range(self.count)))
 
     def weight(self) -> Tensor:
         """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
-        weight: Tensor = self._remembered("weight", self._evaluate)
+        weight: Tensor = self._recall("weight", self._evaluate)
         return weight
 
-    def _remembered(self, what: str, evaluate: Callable[[], Any]) -> Any:
+    def _recall(self, what: str, evaluate: Callable[[], Any]) -> Any:
         """Return what ``evaluate`` gives, inside :func:`cached` from memory while the raw tensors are the same."""
         store = None if torch.compiler.is_compiling() else _CACHE.get()
         if store is None:
@@ -149,7 +149,7 @@ class Slot(Holder, RawTensors, Projected):
 
     def operator(self) -> DiagonalLowRank | None:
         """Return the weight in factored form, or None where it has none that is faster."""
-        operator: DiagonalLowRank | None = self._remembered("operator", self._evaluate_operator)
+        operator: DiagonalLowRank | None = self._recall("operator", self._evaluate_operator)
         return operator
 
     def _evaluate_operator(self) -> DiagonalLowRank | None:
@@ -171,7 +171,7 @@ class Slot(Holder, RawTensors, Projected):
         wide = matrix.detach().to(self.raw0.device)
         # rounded to the coarser of both dtypes, now or before
         allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
-        self.write(self.constraint.right_inverse(widened(wide)[0], allowed))
+        self.write(self.constraint.right_inverse(widen(wide)[0], allowed))
 
     @torch.no_grad()
     def reset(self) -> None:

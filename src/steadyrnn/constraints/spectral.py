@@ -85,7 +85,7 @@ class Spectral(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return packed unit reflectors of both sides and the free singular values, which start at ``center``."""
         self.fix_shape(rows, columns)
-        m1, m2 = needed = _needed(rows, columns)
+        m1, m2 = needed = _count_needed(rows, columns)
         if self.reflectors is not None:
             m1, m2 = self.reflectors
             if m1 > rows or m2 > columns:
@@ -227,7 +227,7 @@ def _times_rows(long: Tensor, sigma: Tensor, short: Tensor) -> Tensor:
     return householder_apply(long, pad(inner, (0, 0, 0, long.shape[0] - inner.shape[0])))
 
 
-def _needed(rows: int, columns: int) -> tuple[int, int]:
+def _count_needed(rows: int, columns: int) -> tuple[int, int]:
     """Return how many reflectors reach every matrix of this shape; a full side has a dead one, which is left out.
 
     See Note [mathematics], section 2.5.

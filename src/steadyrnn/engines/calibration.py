@@ -14,7 +14,7 @@ from steadyrnn.checks import constant_result
 
 from .calibration_table import VARIABLE, Row, Table, packaged_table, read_table
 
-__all__ = ["GPU", "Fastest", "Measured", "fastest", "gpu_of", "measured", "nearest", "table_in_use", "table_record"]
+__all__ = ["GPU", "Fastest", "Measured", "fastest", "find_measured", "gpu_of", "nearest", "table_in_use", "table_record"]
 
 _STANDS_FOR = {(9, 0): "nvidia-h200"}
 """Tables that devices of a compute capability take which have none of their own."""
@@ -94,7 +94,7 @@ def table_record(device: torch.device) -> dict[str, str] | None:
 
 
 @constant_result  # reads files, which a compiler cannot look into
-def measured(index: int, cell: str, dtype: str, gradients: bool) -> Measured | None:
+def find_measured(index: int, cell: str, dtype: str, gradients: bool) -> Measured | None:
     """Return what the table in use for a device says of one kind of recurrence, None if nothing."""
     gpu = gpu_of(index)
     table = table_in_use(gpu)
@@ -146,7 +146,7 @@ def fastest(
         candidates: Engines that can run it, in the order that decides between equal times.
         rank: Of the recurrent weight, if it is given in factors.
     """
-    return look_up(measured(index, cell, dtype, gradients), size, batch, rank, candidates)
+    return look_up(find_measured(index, cell, dtype, gradients), size, batch, rank, candidates)
 
 
 def look_up(
@@ -161,10 +161,10 @@ def look_up(
     if not times:
         return None
     best = min(times, key=lambda name: times[name])  # the first of the least
-    return Fastest(best, times, row, spoken(known, row, best, times))
+    return Fastest(best, times, row, describe_choice(known, row, best, times))
 
 
-def spoken(known: Measured, row: Row, best: str, times: dict[str, float]) -> str:
+def describe_choice(known: Measured, row: Row, best: str, times: dict[str, float]) -> str:
     """Return what a choice rests on, as a clause."""
     where = known.device if known.device == known.gpu else f"{known.device} (this is {known.gpu})"
     size = f"n = {row.size}, B = {row.batch}" + ("" if row.rank == row.size else f", rank {row.rank}")

@@ -15,7 +15,7 @@ from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.triton import engine as engine_module
 from steadyrnn.engines.triton.engine import TritonEngine, choose_form
-from steadyrnn.engines.triton.gradients import DEPTH, WAYS, summed
+from steadyrnn.engines.triton.gradients import DEPTH, WAYS, sum_products
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget
 from tests.support.gpu import compare, on_gpu
 from tests.support.interpreted import InterpretedEngine
@@ -121,7 +121,7 @@ def test_sums_over_time_in_pieces_leave_no_row_out(rows: int, dtype: torch.dtype
     generator = torch.Generator().manual_seed(0)
     whole = torch.randint(-1, 2, (rows, 7), generator=generator).to(dtype)
     left, right = whole[:, :4], whole[:, 4:]  # slots of a history: not contiguous
-    assert torch.equal(summed(left, right), left.t() @ right)  # of small integers: exact in any order
+    assert torch.equal(sum_products(left, right), left.t() @ right)  # of small integers: exact in any order
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def segment_count(steps: int) -> int:
     return math.isqrt(max(steps - 1, 0)) + 1 if steps else 0
 
 
-def cuts(call: Call) -> list[range]:
+def segment_times(call: Call) -> list[range]:
     """Return the times of each segment, in the order in which they are run."""
     steps = call.input.shape[0]
     length = -(-steps // segment_count(steps)) if steps else 1
@@ -31,7 +31,7 @@ def cuts(call: Call) -> list[range]:
     return pieces[::-1] if call.reverse else pieces
 
 
-def piece(call: Call, times: range, state: list[Tensor]) -> Call:
+def segment_call(call: Call, times: range, state: list[Tensor]) -> Call:
     """Return the part of ``call`` at ``times``, started from ``state``."""
     sizes = None if call.sizes is None else call.sizes[times.start : times.stop]
     return call._replace(input=call.input[times.start : times.stop], state=state, sizes=sizes)
@@ -42,9 +42,9 @@ def run_segments(kernel: Kernel, call: Call, cell: Cell) -> Forward:
     steps, batch = call.input.shape[:2]
     output = call.input.new_empty(steps, batch, call.state[0].shape[1])
     state, starts = [s.clone() for s in call.state], []
-    for times in cuts(call):
+    for times in segment_times(call):
         starts.append(torch.stack(state))
-        done = kernel.forward(piece(call, times, state), cell, False, False)
+        done = kernel.forward(segment_call(call, times, state), cell, False, False)
         output[times.start : times.stop] = done.output
         state = done.state
     return Forward(output, state, torch.stack(starts) if starts else segments_like(call))
@@ -69,23 +69,23 @@ def run_segments_back(
     """Run the backward of :func:`run_segments`, each segment forward again and then back."""
     total: Gradients | None = None
     grad_input = torch.zeros_like(call.input) if needs_input else None
-    pieces = cuts(call)
+    pieces = segment_times(call)
     for times, start in zip(pieces[::-1], stash.flip(0), strict=True):
-        segment = piece(call, times, list(start))
+        segment = segment_call(call, times, list(start))
         done = kernel.forward(segment, cell, False, True)
         grads = None if grad_output is None else grad_output[times.start : times.stop]
         part = kernel.backward(segment, cell, False, done, grads, grad_state, needs_input)
         if grad_input is not None and part.input is not None:
             grad_input[times.start : times.stop] = part.input
         grad_state = list(part.state)
-        total = part if total is None else added(total, part)
+        total = part if total is None else add_gradients(total, part)
     if total is None:
         empty = Forward(call.input.new_empty(0, call.input.shape[1], call.state[0].shape[1]), [], stash)
         total = kernel.backward(call, cell, False, empty, None, grad_state, needs_input)
     return total._replace(input=grad_input)
 
 
-def added(total: Gradients, part: Gradients) -> Gradients:
+def add_gradients(total: Gradients, part: Gradients) -> Gradients:
     """Return the sum of the weights' gradients, with the state's of the earlier part."""
 
     def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -15,7 +15,7 @@ __all__ = ["gru_after_adjoint", "gru_before_adjoint", "lstm_adjoint", "modrelu_a
 
 
 @triton.jit
-def arrived(memory, at, mask, SETUP: tl.constexpr):
+def load_grad(memory, at, mask, SETUP: tl.constexpr):
     """Return the output's own gradient, 0 where there is none."""
     return 0.0 if memory.grad is None else load_at(memory.grad, at, mask, SETUP)
 
@@ -31,7 +31,7 @@ def put(memory, tile, cols, slot, part, half, place, sizes, SETUP: tl.constexpr)
 
 
 @triton.jit
-def carried(memory, part, cols, place, sizes, SETUP: tl.constexpr):
+def load_carried(memory, part, cols, place, sizes, SETUP: tl.constexpr):
     """Return a tile of what the last step handed on."""
     units = place.rows * sizes.width + cols
     return load_at(memory.carry + vector(place.side, part, SETUP.carried, sizes), units, cols < sizes.width, SETUP)
@@ -39,7 +39,7 @@ def carried(memory, part, cols, place, sizes, SETUP: tl.constexpr):
 
 @triton.jit
 def hand_on(memory, tile, part, cols, inside, place, sizes, SETUP: tl.constexpr):
-    """Write a tile that the next step reads by :func:`carried`."""
+    """Write a tile that the next step reads by :func:`load_carried`."""
     units = place.rows * sizes.width + cols
     tl.store(memory.carry + vector(1 - place.side, part, SETUP.carried, sizes) + units, tile, mask=inside)
 
@@ -50,8 +50,8 @@ def rnn_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.cons
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
         cols, at, mask = tile_of(u, place, sizes, 1, SETUP)
-        saved, own = load_at(memory.gates, at, mask, SETUP), arrived(memory, at, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        saved, own = load_at(memory.gates, at, mask, SETUP), load_grad(memory, at, mask, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         put(memory, PULL(total + own, saved, SETUP.slope), cols, 0, 0, 0, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, total), 0, cols, cols < sizes.gate, place, sizes, SETUP)
 
@@ -67,10 +67,10 @@ def modrelu_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.
         cols, re_at, mask = tile_of(u, place, sizes, 2, SETUP)
         im_at, inside = re_at + sizes.gate, cols < sizes.gate
         re, im = load_at(memory.gates, re_at, mask, SETUP), load_at(memory.gates, im_at, mask, SETUP)
-        re_total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
-        im_total = carried(memory, 0, sizes.gate + cols, place, sizes, SETUP)
+        re_total = load_carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        im_total = load_carried(memory, 0, sizes.gate + cols, place, sizes, SETUP)
         im_total += recur(memory, blocks, 0, 1, place, sizes, cols, SETUP)
-        p, q = re_total + arrived(memory, re_at, mask, SETUP), im_total + arrived(memory, im_at, mask, SETUP)
+        p, q = re_total + load_grad(memory, re_at, mask, SETUP), im_total + load_grad(memory, im_at, mask, SETUP)
         shift = load_at(memory.theta, cols, inside, SETUP)
         radius, x, y, zero = polar(re, im)
         silent = zero | (radius + shift <= 0)
@@ -79,7 +79,7 @@ def modrelu_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.
         put(memory, tl.where(silent, 0.0, q + bend * (q - radial * y)), cols, 1, 0, 1, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, re_total), 0, cols, inside, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, im_total), 0, sizes.gate + cols, inside, place, sizes, SETUP)
-        summed = carried(memory, 1, cols, place, sizes, SETUP) + tl.where(silent | (place.on == 0), 0.0, radial)
+        summed = load_carried(memory, 1, cols, place, sizes, SETUP) + tl.where(silent | (place.on == 0), 0.0, radial)
         hand_on(memory, summed, 1, cols, inside, place, sizes, SETUP)
 
 
@@ -91,8 +91,8 @@ def gru_after_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: t
         one = at_time(place.time, place, sizes, cols, 0, 1)
         r, z, n = three_gates(memory, at, mask, sizes, SETUP)
         p, h = load_at(memory.extra, one, mask, SETUP), before(memory.output, memory.start, place, sizes, cols, SETUP)
-        own = arrived(memory, one, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP)
+        own = load_grad(memory, one, mask, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP)
         total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 2, 2, place, sizes, cols, SETUP)
@@ -115,8 +115,8 @@ def gru_before_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: 
         one = at_time(place.time, place, sizes, cols, 0, 1)
         z = load_at(memory.gates, at + sizes.gate, mask, SETUP)
         n = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
-        h, own = before(memory.output, memory.start, place, sizes, cols, SETUP), arrived(memory, one, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP)
+        h, own = before(memory.output, memory.start, place, sizes, cols, SETUP), load_grad(memory, one, mask, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP)
         total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         grad = total + own
@@ -150,8 +150,8 @@ def lstm_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.con
             tanh(load_at(memory.extra, one, mask, SETUP), 0.0),
             before(memory.extra, memory.start, place, sizes, cols, SETUP),
         )
-        own, cell = arrived(memory, one, mask, SETUP), carried(memory, 1, cols, place, sizes, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP)
+        own, cell = load_grad(memory, one, mask, SETUP), load_carried(memory, 1, cols, place, sizes, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP)
         total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 2, 2, place, sizes, cols, SETUP)

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..loop.call import Call
 from .specs import CellSpec
 
-__all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded", "row_lengths"]
+__all__ = ["Blocks", "Loop", "blocks_for", "inside", "pad_parts", "row_lengths"]
 
 LANES = 132
 """Programs that run side by side: multiprocessors of an H100 or H200."""
@@ -93,7 +93,7 @@ def up(number: int, block: int) -> int:
     return -(-number // block) * block
 
 
-def padded(parts: Tensor, rows: int, columns: int) -> Tensor:
+def pad_parts(parts: Tensor, rows: int, columns: int) -> Tensor:
     """Return matrices (G, M, N) as a contiguous copy (G, ``rows``, ``columns``), 0 beyond them."""
     result = parts.new_zeros(parts.shape[0], rows, columns)
     result[:, : parts.shape[1], : parts.shape[2]] = parts
@@ -112,9 +112,9 @@ class Loop:
         zeros, wide = call.input.new_zeros, inside(call.input.dtype)
         self.shared = zeros(2, spec.shared[back], self.rows, self.width)
         self.carry = zeros(2, max(spec.carried[back], 1), self.rows, self.width, dtype=wide)
-        self.weights = self.prepared()
+        self.weights = self.prepare()
 
-    def prepared(self) -> dict[str, Tensor | None]:
+    def prepare(self) -> dict[str, Tensor | None]:
         """Return the recurrent weight as the products read it: depth first, units of one gate side by side."""
         call, gates, gate, blocks = self.call, self.spec.gates, self.gate, self.blocks
         if len(call.recurrent) == 1:
@@ -124,14 +124,14 @@ class Loop:
             else:
                 parts = weight.unflatten(0, (gates, -1))
                 parts = parts if self.back else parts.mT  # (G, H, P)
-            return {"weight": padded(parts, self.width, self.span), "thin": None, "diagonal": None, "middle": None}
+            return {"weight": pad_parts(parts, self.width, self.span), "thin": None, "diagonal": None, "middle": None}
         diagonal, left, right = call.recurrent
         narrow, broad = (left, right) if self.back else (right, left)  # v W' = d v + (v R) L', a W = d a + (a L) R'
         rank = up(max(narrow.shape[1], 1), max(blocks.units, blocks.depth))
         return {
-            "weight": padded(broad.unflatten(0, (gates, gate)).mT, rank, self.span),
-            "thin": padded(narrow.unsqueeze(0), self.width, rank),
-            "diagonal": padded(diagonal.view(gates, 1, gate), 1, self.span),
+            "weight": pad_parts(broad.unflatten(0, (gates, gate)).mT, rank, self.span),
+            "thin": pad_parts(narrow.unsqueeze(0), self.width, rank),
+            "diagonal": pad_parts(diagonal.view(gates, 1, gate), 1, self.span),
             "middle": call.input.new_zeros(self.rows, rank),
         }
 
