@@ -68,7 +68,10 @@ def test_step_is_torchs(name: str) -> None:
 
 
 def test_reset_before_is_the_formula_of_the_ugru() -> None:
-    """MATH 3.8: u = 1 - z; the candidate is tanh(W_h (r o x) + U_h e + b_h); x = (1 - u) o x + u o candidate."""
+    """With u = 1 - z (Note [mathematics], section 3.8):
+
+    the candidate is tanh(W_h (r o x) + U_h e + b_h); x = (1 - u) o x + u o candidate.
+    """
     given = Arguments(GRUStep(reset_after=False))
     (x,), (w_r, w_z, w_h) = given.state, given.weight.split(HIDDEN)
     (in_r, in_z, in_h), (b_r, b_z, b_h) = given.gates_x.split(HIDDEN, dim=1), given.bias.split(HIDDEN)
@@ -92,7 +95,10 @@ def test_reset_forms_differ_otherwise() -> None:
 
 
 def test_an_orthogonal_candidate_bounds_no_gradient_of_a_gru() -> None:
-    """MATH 3.8: the Jacobian has terms of the gates, here 8 z'(0) (h - n), so its norm passes 1 though W_h = I."""
+    """Its Jacobian has terms of the gates, here 8 z'(0) (h - n), so its norm passes 1 though W_h = I.
+
+    See Note [mathematics], section 3.8.
+    """
     eye = torch.eye(HIDDEN, dtype=torch.float64)
     recur = product_with(GRUStep(False), torch.cat([0 * eye, 8 * eye, eye]), torch.zeros(3 * HIDDEN, dtype=torch.float64))
     gates_x = torch.cat([torch.zeros(1, 2 * HIDDEN), torch.full((1, HIDDEN), -3.0)], dim=1).double()

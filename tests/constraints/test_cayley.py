@@ -1,4 +1,4 @@
-"""Cayley transforms: rotations without half turns, and two of them around singular values (MATH 3.9)."""
+"""Cayley transforms: rotations without half turns, and two of them around singular values (Note [mathematics], section 3.9)."""
 
 import pytest
 import torch

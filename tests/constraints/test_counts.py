@@ -1,4 +1,4 @@
-"""Numbers of parameters: the packed storage gives the published counts (MATH 2.10)."""
+"""Numbers of parameters: the packed storage gives the published counts (Note [mathematics], section 2.10)."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Exponentials of skew matrices: determinants, the three gradients, and what becomes of them (MATH 3.5, 3.6)."""
+"""Exponentials of skew matrices: determinants, the three gradients, and their descent (Note [mathematics], 3.5 and 3.6)."""
 
 import math
 from itertools import pairwise
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.constraints import ExpOrthogonal
-from steadyrnn.constraints.skew import pack_skew, skew_size, unpack_skew
+from steadyrnn.constraints.factor import pack_skew, skew_size, unpack_skew
 from steadyrnn.errors import ArgumentError
 from tests.constraints.cases import gaussian_like, orthogonal, rounding, signed_identities
 

@@ -1,4 +1,4 @@
-"""Products of reflections: determinants, dead parameters, lengths, the factored form (MATH 2.1, 2.3)."""
+"""Products of reflections: determinants, dead parameters, lengths, the factored form (Note [mathematics], 2.1 and 2.3)."""
 
 import pytest
 import torch

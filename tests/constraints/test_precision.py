@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
-from steadyrnn.constraints.precision import widened, working_dtype
+from steadyrnn.constraints.base import widen, working_dtype
 from tests.constraints.cases import CASES, INVERTIBLE, rounding
 from tests.support.modules import DTYPES, default_dtype
 
@@ -94,7 +94,7 @@ def test_a_weight_under_autocast_is_the_one_outside(name: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_half_precision_is_widened_and_the_rest_is_left_alone(dtype: torch.dtype) -> None:
     given = torch.ones(2, dtype=dtype)
-    (wide,) = widened(given)
+    (wide,) = widen(given)
     assert wide.dtype == (torch.float32 if dtype in HALVES else dtype)
     assert (wide is given) == (dtype not in HALVES)
     with default_dtype(dtype):

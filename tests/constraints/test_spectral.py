@@ -1,4 +1,4 @@
-"""Singular values in an interval: the map, clipping, the penalty (MATH 2.6)."""
+"""Singular values in an interval: the map, clipping, the penalty (Note [mathematics], section 2.6)."""
 
 import numpy
 import pytest
@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from steadyrnn.constraints import Spectral
-from steadyrnn.constraints.interval import distance_from_interval, from_interval, into_interval
 from steadyrnn.constraints.optimizer import attach_projection, penalty
+from steadyrnn.constraints.orthogonality import distance_from_interval
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.spectral import from_interval, into_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_product
 from steadyrnn.linalg.packing import pack
@@ -49,7 +50,7 @@ def test_the_norm_exceeds_the_largest_singular_value_by_rounding_only(size: int)
     constraint = Spectral(radius=0.3)
     raw = gaussian_like(constraint.raw(size, size), size, dtype=torch.float32)
     excess = singular_values(constraint(*raw)).max() - float(constraint.singular_values(raw[2]).max())
-    assert abs(excess) <= 1e-6  # MATH 2.6: between -3.4e-7 and 1.1e-7
+    assert abs(excess) <= 1e-6  # Note [mathematics], section 2.6: between -3.4e-7 and 1.1e-7
 
 
 def test_a_contraction_is_one_by_construction() -> None:

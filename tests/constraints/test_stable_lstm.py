@@ -1,4 +1,4 @@
-"""Stable LSTMs: the projection, and the contraction it proves (MATH 7.1)."""
+"""Stable LSTMs: the projection, and the contraction it proves (Note [mathematics], section 7.1)."""
 
 import copy
 import math
@@ -42,7 +42,7 @@ def feasible(stable: StableLSTM, biases: str) -> bool:
 
 
 def bound_of_the_proposition(stable: StableLSTM, weights: Weights) -> float:
-    """Return MATH 7.1 (i), with the forget gate bounded from the weights themselves."""
+    """Return condition (i) of Note [mathematics], section 7.1, with the forget gate bounded from the weights themselves."""
     weight_ih, weight_hh, *biases = (None if weight is None else weight.double() for weight in weights)
     assert weight_ih is not None
     assert weight_hh is not None

@@ -1,4 +1,4 @@
-"""Complex unitary matrices as real ones (MATH 3.9)."""
+"""Complex unitary matrices as real ones (Note [mathematics], section 3.9)."""
 
 import pytest
 import torch

@@ -81,7 +81,7 @@ def test_the_fastest_runs_and_the_reason_tells_the_figures(table: Any) -> None:
     table(row({"cudnn": 1.0}, TIMES, n=512, B=128))
     assert choose(on_gpu(n=500, batch=100, gradients=True)) == (
         "cuda",
-        "fastest on NVIDIA H200 near n = 512, B = 128, float32 with gradients: 7.1 us a step "
+        "fastest on NVIDIA H200 near n = 512, B = 128, float32 with gradients: 7.1 us per step "
         "(cudnn 44.0, triton 20.3, reference 180.0)",
     )
 

@@ -51,7 +51,7 @@ def test_the_dilation_of_a_contraction_is_orthogonal_to_the_last_digits(n: int, 
     q = orthogonal_dilation(w)
     excess = q.mT @ q - torch.eye(2 * n, dtype=torch.float64)
     assert q.shape == (2 * n, 2 * n)
-    assert float(excess.abs().max()) <= 64 * 2.0**-53  # 4e-16 to 1.3e-15 where MATH 1.2 measured
+    assert float(excess.abs().max()) <= 64 * 2.0**-53  # 4e-16 to 1.3e-15 measured in Note [mathematics], section 1.2
     assert orthogonality(q) <= 30
     assert torch.equal(q[:n, :n], w)
 

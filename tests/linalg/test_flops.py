@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyrnn.errors import ArgumentError
-from steadyrnn.linalg.flops import backward_flops, dense_flops, forward_flops, hgrad_flops, hprod_flops, wy_flops
+from tests.support.flops import backward_flops, dense_flops, forward_flops, hgrad_flops, hprod_flops, wy_flops
 
 counts = st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n)))
 

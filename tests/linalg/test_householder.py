@@ -11,8 +11,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
 from steadyrnn.linalg.householder import householder_apply, householder_factors, householder_product
-from steadyrnn.linalg.reflections import reflect
 from tests.linalg.matrices import distance, gaussian, orthogonality, relative, root_mean_defect, rounding
+from tests.support.reflections import reflect
 
 SHAPES = [(1, 1), (2, 1), (3, 3), (5, 4), (9, 9), (12, 7), (7, 20), (17, 16), (33, 33), (70, 69)]
 DTYPES = [torch.float32, torch.float64]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from steadyrnn.errors import ShapeError
-from steadyrnn.linalg.reflections import (
+from tests.linalg.matrices import distance, gaussian, orthogonal, rounding
+from tests.support.reflections import (
     hgrad,
     hgrad_from_output,
     hprod,
@@ -17,7 +18,6 @@ from steadyrnn.linalg.reflections import (
     svd_product,
     svd_product_gradient,
 )
-from tests.linalg.matrices import distance, gaussian, orthogonal, rounding
 
 
 def embedded(u: Tensor, n: int) -> Tensor:

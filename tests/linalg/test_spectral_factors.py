@@ -14,10 +14,10 @@ from steadyrnn.errors import ArgumentError, DtypeError, ShapeError
 from steadyrnn.linalg.householder import householder_factors
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
 from steadyrnn.linalg.packing import pack, packed_size, unpack
-from steadyrnn.linalg.reflections import reflect
 from steadyrnn.linalg.spectral_factors import spectral_factors
 from tests.linalg.matrices import gaussian, orthogonality, relative
 from tests.support.operations import Operations
+from tests.support.reflections import reflect
 
 Arguments = tuple[Tensor, Tensor, Tensor]
 Build = Callable[..., DiagonalLowRank]

@@ -1,4 +1,7 @@
-"""Rules that move an orthogonal matrix downhill: what they reach, what the printed one does, and drift (MATH 3.5, 3.6, 3.9)."""
+"""Rules that move an orthogonal matrix downhill: what they reach, what the printed one does, and drift.
+
+See Note [mathematics], sections 3.5, 3.6 and 3.9.
+"""
 
 import math
 from functools import cache

@@ -143,7 +143,7 @@ _LAYERS = [
     Mutant("a refused assignment leaves the gates before it changed", "layers/transition.py",
            "            self.restore(kept)\n            raise", "            raise",
            ("layers/test_transitions.py::test_assignment_changes_all_gates_or_none",)),
-    Mutant("rows of a state are not put back into their order", "layers/packed.py",
+    Mutant("rows of a state are not put back into their order", "layers/sequence.py",
            "return state if self.restore is None else state.index_select(-2, self.restore)", "return state",
            ("layers/test_sequences.py::test_padded_rows_are_the_rows_one_by_one",)),
 ]  # fmt: skip

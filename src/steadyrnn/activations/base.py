@@ -108,7 +108,7 @@ class Activation(ABC):
 
         Args:
             grad: Gradient of the value, shape ``(B, H)``.
-            saved: What :meth:`derivative` takes, shape ``(B, H)``.
+            saved: The argument of :meth:`derivative`, shape ``(B, H)``.
             theta: The learned parameter or None.
             out: Where the gradient of the pre-activation goes, shape ``(B, H)``.
         """

@@ -40,9 +40,8 @@ class Tanh(Activation):
         torch.ops.aten.tanh_backward.grad_input(grad, saved, grad_input=out)
 
     def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the slope at the nearest point to 0: it is flatter the farther it is from there."""
-        nearest = (x.abs() - radius).clamp(min=0)
-        return self.derivative(self.value(nearest)).clamp(max=self.steepness[1])
+        """Return the slope at the point nearest to 0: it is flatter the farther it is from there."""
+        return _slope_nearest_zero(self, x, radius)
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,8 @@ class Sigmoid(Activation):
         torch.ops.aten.sigmoid_backward.grad_input(grad, saved, grad_input=out)
 
     def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the slope at the nearest point to 0: it is flatter the farther it is from there."""
-        nearest = (x.abs() - radius).clamp(min=0)
-        return self.derivative(self.value(nearest)).clamp(max=self.steepness[1])
+        """Return the slope at the point nearest to 0: it is flatter the farther it is from there."""
+        return _slope_nearest_zero(self, x, radius)
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,7 @@ class ReLU(Activation):
 
     def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
         """Return the slope above 0 where any point of the interval is above 0, else the one below."""
-        low, high = self.steepness
-        return torch.where(x + radius > 0, high, low).to(x.dtype)
+        return _slope_at_largest(self, x, radius)
 
 
 @dataclass(frozen=True)
@@ -160,8 +157,7 @@ class LeakyReLU(Activation):
 
     def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
         """Return the slope above 0 where any point of the interval is above 0, else the one below."""
-        low, high = self.steepness
-        return torch.where(x + radius > 0, high, low).to(x.dtype)
+        return _slope_at_largest(self, x, radius)
 
 
 @dataclass(frozen=True)
@@ -215,3 +211,13 @@ class Identity(Activation):
 
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> None:  # noqa: D102
         out.copy_(grad)
+
+
+def _slope_nearest_zero(activation: Activation, x: Tensor, radius: Tensor) -> Tensor:
+    nearest = (x.abs() - radius).clamp(min=0)
+    return activation.derivative(activation.value(nearest)).clamp(max=activation.steepness[1])
+
+
+def _slope_at_largest(activation: Activation, x: Tensor, radius: Tensor) -> Tensor:
+    low, high = activation.steepness
+    return torch.where(x + radius > 0, high, low).to(x.dtype)

@@ -12,8 +12,8 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, check_finite
-from steadyrnn.constraints.sharded import whole
-from steadyrnn.engines.weights import as_gates, flattened, stacked
+from steadyrnn.constraints.slot import whole
+from steadyrnn.engines.base import as_gates, flattened, stacked
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep

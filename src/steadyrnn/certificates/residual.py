@@ -13,9 +13,8 @@ from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.base import Recurrence, lengths_of, stacked
 from steadyrnn.engines.reference import recurrent_product
-from steadyrnn.engines.weights import stacked
 
 __all__ = ["ExactStep", "Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
 

@@ -12,8 +12,7 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import multiplies_in_full_float32
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.weights import Gate, as_gates
+from steadyrnn.engines.base import Gate, Recurrence, as_gates
 from steadyrnn.errors import CertificateError
 from steadyrnn.linalg.norms import spectral_norm_bound
 

@@ -10,8 +10,7 @@ from torch.nn.utils import parametrize
 from steadyrnn.checks import check_matrix
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, WeightError, not_among
 
-from .base import Constraint, Kind, warn_of_change
-from .precision import DTYPES, widened
+from .base import DTYPES, Constraint, Kind, warn_of_change, widen
 from .registry import as_constraint
 from .sites import refuse_replaced
 
@@ -97,13 +96,13 @@ def _as_no_parameter(held: nn.Module, _: object, weight: Tensor) -> Tensor:
 @torch.no_grad()
 def _sample(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     # a member in one dtype is outside the set by that dtype's rounding in a wider one
-    settled = constraint.after_step(*widened(*fresh)) if constraint.kind is Kind.PROJECTION and not weight.is_meta else None
+    settled = constraint.after_step(*widen(*fresh)) if constraint.kind is Kind.PROJECTION and not weight.is_meta else None
     return settled or fresh
 
 
 @torch.no_grad()
 def _project(constraint: Constraint, weight: Tensor, fresh: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    (wide,) = widened(weight)
+    (wide,) = widen(weight)
     projected = constraint.project(wide)
     warn_of_change("weight", wide, projected, constraint)
     return constraint.right_inverse(projected)

@@ -12,8 +12,8 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, ConstraintError, 
 
 from .base import Constraint, Kind
 from .membership import joint_modules, refuse_not_finite
-from .sharded import is_sharded, whole
 from .sites import Site, sites
+from .slot import is_sharded, whole
 
 __all__ = ["Averaged", "averaged"]
 

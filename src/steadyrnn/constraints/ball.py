@@ -8,9 +8,8 @@ from torch import Tensor
 from steadyrnn.checks import check_interval
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind
-from .interval import distance_from_interval
-from .precision import working_dtype
+from .base import Constraint, Kind, working_dtype
+from .orthogonality import distance_from_interval
 
 __all__ = ["SpectralBall"]
 
@@ -18,7 +17,8 @@ __all__ = ["SpectralBall"]
 class SpectralBall(Constraint):
     r"""Matrices with :math:`\lVert W \rVert \le` ``bound``, kept by clipping singular values after each step.
 
-    With an activation of slope at most 1 the network is then a contraction with that constant (MATH 4.7). Clipping is
+    With an activation of slope at most 1 the network is then a contraction with that constant (Note
+    [mathematics], section 4.7). Clipping is
     the Frobenius projection onto a convex set, hence non-expansive: what projected gradient descent needs.
 
     Args:

@@ -31,9 +31,42 @@ from steadyrnn.errors import (
 )
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .precision import widened
+__all__ = [
+    "DTYPES",
+    "Constraint",
+    "Kind",
+    "Membership",
+    "Projected",
+    "membership_tolerance",
+    "warn_of_change",
+    "widen",
+    "working_dtype",
+]
 
-__all__ = ["Constraint", "Kind", "Membership", "Projected", "membership_tolerance", "warn_of_change"]
+_HALF = (torch.float16, torch.bfloat16)
+DTYPES = (*_HALF, torch.float32, torch.float64)
+"""What a constrained weight may be stored in."""
+
+
+def working_dtype() -> torch.dtype:
+    """Return the dtype to draw fresh raw tensors in: torch's default one, float32 where that is a half precision.
+
+    Example:
+        >>> working_dtype()
+        torch.float32
+    """
+    usual = torch.get_default_dtype()
+    return torch.float32 if usual in _HALF else usual
+
+
+def widen(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors, in float32 where they are stored in half precision: there is no linear algebra in it.
+
+    Example:
+        >>> widen(torch.ones(1, dtype=torch.bfloat16))
+        (tensor([1.]),)
+    """
+    return tuple(tensor.float() if tensor.dtype in _HALF else tensor for tensor in tensors)
 
 
 class Kind(Enum):
@@ -146,7 +179,7 @@ class Constraint(nn.Module, ABC):
 
     def __call__(self, *raw: Tensor) -> Tensor:
         """Evaluate ``forward`` with autocast off, and half precision in float32: a product in bfloat16 has left the set."""
-        wide = widened(*raw)
+        wide = widen(*raw)
         for tensor in raw[1:]:
             check_same_meta("A raw tensor", tensor, raw[0])
         with without_autocast(raw[0].device):
@@ -238,7 +271,7 @@ class Constraint(nn.Module, ABC):
                 "matrix of its set. Let it start from its own sample (`init='sample'`), or give it all its parameters."
             )
         allowed = membership_tolerance(matrix) if allowed is None else allowed  # of the dtype that came
-        (wide,) = widened(matrix.detach())
+        (wide,) = widen(matrix.detach())
         return tuple(tensor.to(matrix.dtype) for tensor in self.invert(self.admit(wide, allowed)))
 
     def admit(self, matrix: Tensor, allowed: float | None = None) -> Tensor:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from steadyrnn.linalg.cayley import cayley, cayley_inverse
 
-from .base import Constraint
-from .factor import Factor, Turn, no_signs
+from .factor import Factor, FactorConstraint, Turn, no_signs
 from .orthogonality import distance_to_orthogonal, nearest_rotation
 
 __all__ = ["CAYLEY", "CayleyOrthogonal"]
@@ -23,7 +22,7 @@ CAYLEY = Turn(cayley, cayley_inverse, no_signs, _half_tangent, math.pi / 2)
 """The Cayley transform; fresh angles stay within a quarter turn, where its entries stay within 1."""
 
 
-class CayleyOrthogonal(Constraint):
+class CayleyOrthogonal(FactorConstraint):
     r"""Rotations without the eigenvalue -1, as Cayley transforms.
 
     .. math:: W = (I + A)^{-1} (I - A), \qquad A = -A^\top
@@ -53,19 +52,6 @@ class CayleyOrthogonal(Constraint):
         super().__init__(project=project)
         self.factor = Factor(CAYLEY, moving=False)
 
-    def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
-        """Return the packed entries of A, shape ``(N(N-1)/2,)``."""
-        self.fix_shape(rows, columns, square=True)
-        return (self.factor.raw(rows),)
-
-    def forward(self, *raw: Tensor) -> Tensor:
-        """Return the matrix, shape ``(N, N)``."""
-        return self.factor.matrix(raw[0])
-
-    def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
-        """Return the packed entries of the inverse transform; refuse an eigenvalue -1."""
-        return (self.factor.invert(matrix),)
-
     def violation(self, matrix: Tensor) -> Tensor:
         """Return the distance to the rotations in spectral norm; an orthogonal matrix of determinant -1 is 2 away."""
         distance = distance_to_orthogonal(matrix)
@@ -77,7 +63,3 @@ class CayleyOrthogonal(Constraint):
     def project(self, matrix: Tensor) -> Tensor:
         """Return the nearest rotation."""
         return nearest_rotation(matrix)
-
-    def mend(self) -> None:
-        """Put the signs back."""
-        self.factor.mend()

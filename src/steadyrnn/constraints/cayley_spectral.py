@@ -7,11 +7,11 @@ from steadyrnn.checks import check_interval
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind
+from .base import Constraint, Kind, working_dtype
 from .cayley import CAYLEY
 from .factor import Factor
-from .interval import distance_from_interval, from_interval, into_interval
-from .precision import working_dtype
+from .orthogonality import distance_from_interval
+from .spectral import from_interval, into_interval
 
 __all__ = ["CayleySpectral"]
 
@@ -69,14 +69,7 @@ class CayleySpectral(Constraint):
         ICML 2017. https://arxiv.org/abs/1702.00071
     """
 
-    def __init__(
-        self,
-        center: float = 1.0,
-        radius: float = 0.1,
-        gradient: str = "exact",
-        *,
-        project: bool = False,
-    ) -> None:
+    def __init__(self, center: float = 1.0, radius: float = 0.1, gradient: str = "exact", *, project: bool = False) -> None:
         super().__init__(project=project)
         if gradient not in _KINDS:
             raise ArgumentError(not_among("gradient", gradient, _KINDS))

@@ -44,7 +44,7 @@ class ComputedWeight(Tensor, metaclass=_RelatedToParameters):
             result = func(*args, **kwargs)
             if [_version(tensor) for tensor in own] != versions:  # an operation that does not say so in its name
                 _refuse(func)
-            return _guarded(result, own)
+            return _guard(result, own)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return repr(_plain(self))
@@ -131,13 +131,13 @@ _AUGMENTED = {f"__i{name}__" for name in ("add", "sub", "mul", "div", "truediv",
 }
 
 
-def _guarded(result: Any, own: list[Tensor]) -> Any:
+def _guard(result: Any, own: list[Tensor]) -> Any:
     """Return a result that shares memory with a computed weight as one that cannot be written to either."""
     if isinstance(result, numpy.ndarray):
         result.flags.writeable = False
         return result
     if isinstance(result, list | tuple) and type(result) in (list, tuple):
-        return type(result)(_guarded(item, own) for item in result)
+        return type(result)(_guard(item, own) for item in result)
     if not isinstance(result, Tensor) or type(result) is ComputedWeight:
         return result
     if result.layout is not torch.strided or result.numel() == 0 or _is_transformed():

@@ -10,8 +10,8 @@ from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
 
-from .base import Constraint, Kind
-from .factor import Factor, Turn
+from .base import Kind
+from .factor import Factor, FactorConstraint, Turn
 from .orthogonality import distance_to_orthogonal
 
 __all__ = ["ExpOrthogonal"]
@@ -50,7 +50,7 @@ _RULES = {
 }
 
 
-class ExpOrthogonal(Constraint):
+class ExpOrthogonal(FactorConstraint):
     r"""Orthogonal matrices as exponentials.
 
     .. math:: W = \exp(B) R, \qquad B = -B^\top
@@ -95,19 +95,6 @@ class ExpOrthogonal(Constraint):
         """Show the gradient's name."""
         return f"gradient={self.gradient!r}"
 
-    def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
-        """Return the packed entries of B, shape ``(N(N-1)/2,)``; zero for ``"lie"``, whose base is drawn instead."""
-        self.fix_shape(rows, columns, square=True)
-        return (self.factor.raw(rows),)
-
-    def forward(self, *raw: Tensor) -> Tensor:
-        """Return the matrix, shape ``(N, N)``."""
-        return self.factor.matrix(raw[0])
-
-    def invert(self, matrix: Tensor) -> tuple[Tensor, ...]:
-        """Return the logarithm of the matrix, or take it as the new base."""
-        return (self.factor.invert(matrix),)
-
     def violation(self, matrix: Tensor) -> Tensor:
         """Return the distance to the orthogonal matrices in spectral norm."""
         return distance_to_orthogonal(matrix)
@@ -115,10 +102,6 @@ class ExpOrthogonal(Constraint):
     def project(self, matrix: Tensor) -> Tensor:
         """Return the nearest orthogonal matrix."""
         return polar_factor(matrix)
-
-    def mend(self) -> None:
-        """Put the base back: the nearest orthogonal one, or signs."""
-        self.factor.mend()
 
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Move the base to where the matrix is, for ``"lie"``."""

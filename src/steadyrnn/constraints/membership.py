@@ -10,9 +10,8 @@ from torch.optim.swa_utils import AveragedModel
 from steadyrnn.errors import ArgumentTypeError, ConstraintError, NotFiniteError
 
 from .base import Kind, Membership, Projected
-from .sharded import whole
 from .sites import Site, sites
-from .slot import Slot
+from .slot import Slot, whole
 
 __all__ = ["check_inside", "joint_modules", "memberships", "project_", "refuse_not_finite"]
 

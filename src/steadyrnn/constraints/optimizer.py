@@ -12,8 +12,8 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
 
 from .free import Free
 from .membership import joint_modules
-from .sharded import whole
 from .sites import sites
+from .slot import whole
 
 __all__ = ["ProjectionHandle", "attach_projection", "parameter_groups", "penalty"]
 

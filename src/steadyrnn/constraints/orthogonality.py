@@ -1,13 +1,34 @@
-"""Orthogonal matrices up to rounding: how far a matrix is from one, and the short way back."""
+"""How far singular values are from an interval, or from 1; and the short way back to an orthogonal matrix."""
+
+import math
 
 import torch
 from torch import Tensor
 
 from steadyrnn.linalg.projections import polar_factor
 
-from .interval import distance_from_interval
+__all__ = ["distance_from_interval", "distance_to_orthogonal", "nearest_rotation", "nearest_signs", "orthonormal"]
 
-__all__ = ["distance_to_orthogonal", "nearest_rotation", "nearest_signs", "orthonormal"]
+
+def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:
+    r"""Return how far the farthest singular value (float64 SVD) is outside ``[low, high]``.
+
+    .. math:: \max_i \max(\sigma_i - \text{high}, \text{low} - \sigma_i, 0)
+
+    This is the distance, in spectral norm, to the matrices whose singular values are all inside; infinite where an
+    entry is not finite. With ``low = high = 1`` it is the distance to the orthogonal matrices.
+
+    Example:
+        >>> distance_from_interval(torch.diag(torch.tensor([2.0, 1.0])), 1.0, 1.0)
+        tensor(1., dtype=torch.float64)
+    """
+    wide = matrix.detach().double()
+    if matrix.numel() == 0:
+        return wide.new_zeros(())
+    if not bool(wide.isfinite().all()):
+        return wide.new_full((), math.inf)
+    sigma = torch.linalg.svdvals(wide)
+    return torch.maximum(sigma.max() - high, low - sigma.min()).clamp(min=0)
 
 
 def distance_to_orthogonal(matrix: Tensor) -> Tensor:

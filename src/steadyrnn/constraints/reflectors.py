@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .precision import working_dtype
+from .base import working_dtype
 
 __all__ = ["unit_reflectors"]
 
@@ -11,7 +11,7 @@ __all__ = ["unit_reflectors"]
 def unit_reflectors(rows: int, count: int) -> Tensor:
     r"""Return random reflectors of unit length as columns, shape ``(rows, count)``; column j starts at row j.
 
-    The gradient of a reflector goes as the inverse of its length (MATH 2.1), so reflectors of length
+    The gradient of a reflector goes as the inverse of its length (Note [mathematics], section 2.1), so reflectors of length
     :math:`\sqrt{N}` would learn :math:`N` times slower under plain steps.
 
     Example:

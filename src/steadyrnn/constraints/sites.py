@@ -9,16 +9,14 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from steadyrnn.errors import WeightError
 
-from .base import Constraint, Kind, Membership
-from .precision import widened
-from .sharded import whole, write
-from .slot import Slot, can_leave, membership_of
+from .base import Constraint, Kind, Membership, widen
+from .slot import RawTensors, Slot, can_leave, membership_of, whole, write
 
 __all__ = ["Site", "refuse_replaced", "sites"]
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(RawTensors):
     """One constrained weight of a model.
 
     Attributes:
@@ -44,38 +42,21 @@ class Site:
         return can_leave(self.constraint) and not any(tensor.is_meta for tensor in self.raw.values())
 
     def raws(self) -> tuple[Tensor, ...]:
-        """Return the raw tensors as the constraint takes them."""
+        """Return the raw tensors in the form of the constraint."""
         if isinstance(self.holder, Slot):
             return self.holder.raws()
-        return widened(*(whole(tensor) for tensor in self.raw.values()))
+        return widen(*(whole(tensor) for tensor in self.raw.values()))
 
-    def write(self, raw: tuple[Tensor, ...]) -> None:
-        """Set the raw tensors."""
-        for tensor, value in zip(self.raw.values(), raw, strict=True):
-            write(tensor, value)
+    def write(self, raw: tuple[Tensor, ...] | None) -> None:
+        """Set the raw tensors; None keeps them."""
+        if raw is not None:
+            for tensor, value in zip(self.raw.values(), raw, strict=True):
+                write(tensor, value)
 
     @torch.no_grad()
     def weight(self) -> Tensor:
         """Return the matrix that the constraint makes, in float32 where the raw tensors are in half precision."""
         return self.constraint(*self.raws()).detach()
-
-    def penalty(self) -> Tensor | None:
-        """Return what the constraint adds to the loss, or None."""
-        return self.constraint.penalty(*self.raws())
-
-    @torch.no_grad()
-    def after_optimizer_step(self) -> None:
-        """Put the raw tensors back where the constraint wants them after a step."""
-        new = self.constraint.after_step(*self.raws())
-        if new is not None:
-            self.write(new)
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Put raw tensors and buffers back to where they make a member of the set, whoever changed them."""
-        new = self.constraint.put_back(*self.raws())
-        if new is not None:
-            self.write(new)
 
     def membership(self) -> Membership | None:
         """Return where the weight is, or None where it cannot leave its set or has no numbers."""

@@ -1,7 +1,8 @@
-"""The slot: raw parameters and their constraint, read as a weight and assigned as one."""
+"""The slot: raw parameters, whole or spread over processes (FSDP2), with their constraint: read and assigned as a weight."""
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,13 +15,11 @@ from steadyrnn.checks import constant_in_onnx, without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change
+from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change, widen
 from .held import Holder
 from .loading import put_back, remember
-from .precision import widened
-from .sharded import whole, write
 
-__all__ = ["Slot", "cached", "can_leave", "membership_of"]
+__all__ = ["RawTensors", "Slot", "cached", "can_leave", "is_sharded", "membership_of", "whole", "write"]
 
 _Cached = dict[tuple["Slot", str], tuple[tuple[Tensor, ...], tuple[object, ...], Any]]
 _CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
@@ -51,7 +50,35 @@ def cached() -> Iterator[None]:
         _CACHE.reset(token)
 
 
-class Slot(Holder, Projected):
+class RawTensors(ABC):
+    """Raw tensors with their constraint, in a slot or in a parametrized weight: what is done to them by training."""
+
+    constraint: Constraint
+
+    @abstractmethod
+    def raws(self) -> tuple[Tensor, ...]:
+        """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
+
+    @abstractmethod
+    def write(self, raw: tuple[Tensor, ...] | None) -> None:
+        """Set the raw tensors; None keeps them."""
+
+    def penalty(self) -> Tensor | None:
+        """Return what the constraint adds to the loss, or None."""
+        return self.constraint.penalty(*self.raws())
+
+    @torch.no_grad()
+    def after_optimizer_step(self) -> None:
+        """Put the raw tensors back where the constraint wants them after a step."""
+        self.write(self.constraint.after_step(*self.raws()))
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Put raw tensors and buffers that were changed from outside back to where they make a member of the set."""
+        self.write(self.constraint.put_back(*self.raws()))
+
+
+class Slot(Holder, RawTensors, Projected):
     """A weight that is kept in a set of matrices.
 
     Holds a copy of the constraint and its raw tensors as parameters ``raw0``, ``raw1``, ...; no tensor that autograd
@@ -94,14 +121,14 @@ class Slot(Holder, Projected):
 
     def raws(self) -> tuple[Tensor, ...]:
         """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
-        return widened(*(whole(getattr(self, f"raw{place}")) for place in range(self.count)))
+        return widen(*(whole(getattr(self, f"raw{place}")) for place in range(self.count)))
 
     def weight(self) -> Tensor:
         """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
-        weight: Tensor = self._remembered("weight", self._evaluate)
+        weight: Tensor = self._recall("weight", self._evaluate)
         return weight
 
-    def _remembered(self, what: str, evaluate: Callable[[], Any]) -> Any:
+    def _recall(self, what: str, evaluate: Callable[[], Any]) -> Any:
         """Return what ``evaluate`` gives, inside :func:`cached` from memory while the raw tensors are the same."""
         store = None if torch.compiler.is_compiling() else _CACHE.get()
         if store is None:
@@ -121,8 +148,8 @@ class Slot(Holder, Projected):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
 
     def operator(self) -> DiagonalLowRank | None:
-        """Return the weight in factored form, or None where it has none that pays."""
-        operator: DiagonalLowRank | None = self._remembered("operator", self._evaluate_operator)
+        """Return the weight in factored form, or None where it has none that is faster."""
+        operator: DiagonalLowRank | None = self._recall("operator", self._evaluate_operator)
         return operator
 
     def _evaluate_operator(self) -> DiagonalLowRank | None:
@@ -138,38 +165,20 @@ class Slot(Holder, Projected):
         operator = self.operator()
         return self.weight() if operator is None else operator
 
-    def penalty(self) -> Tensor | None:
-        """Return what the constraint adds to the loss, or None."""
-        return self.constraint.penalty(*self.raws())
-
     @torch.no_grad()
     def assign(self, matrix: Tensor) -> None:
         """Set the raw tensors so that the weight is ``matrix``, which must be a member of the set."""
         wide = matrix.detach().to(self.raw0.device)
         # rounded to the coarser of both dtypes, now or before
         allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
-        self._set(self.constraint.right_inverse(widened(wide)[0], allowed))
+        self.write(self.constraint.right_inverse(widen(wide)[0], allowed))
 
     @torch.no_grad()
     def reset(self) -> None:
         """Draw fresh raw tensors."""
         shape = self.constraint.rows, self.constraint.columns
-        self._set(self.constraint.draw(*shape, self.raw0.device, self.raw0.dtype))
+        self.write(self.constraint.draw(*shape, self.raw0.device, self.raw0.dtype))
         self._settle()
-
-    @torch.no_grad()
-    def after_optimizer_step(self) -> None:
-        """Put the raw tensors back where the constraint wants them after a step."""
-        raw = self.constraint.after_step(*self.raws())
-        if raw is not None:
-            self._set(raw)
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Put raw tensors and buffers that were changed from outside back to where they make a member of the set."""
-        raw = self.constraint.put_back(*self.raws())
-        if raw is not None:
-            self._set(raw)
 
     @torch.no_grad()
     def memberships(self) -> list[Membership]:
@@ -183,9 +192,49 @@ class Slot(Holder, Projected):
         if self.constraint.kind is Kind.PROJECTION and not self.raw0.is_meta:
             self.after_optimizer_step()
 
-    def _set(self, raw: tuple[Tensor, ...]) -> None:
-        for place, tensor in enumerate(raw):
+    def write(self, raw: tuple[Tensor, ...] | None) -> None:
+        """Set the raw tensors; None keeps them."""
+        for place, tensor in enumerate(raw or ()):
             write(getattr(self, f"raw{place}"), tensor)
+
+
+def is_sharded(tensor: object) -> bool:
+    """Say whether a tensor is a ``DTensor``; the class is not imported, which would take long.
+
+    Example:
+        >>> is_sharded(torch.ones(2))
+        False
+    """
+    return isinstance(tensor, Tensor) and hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return all of a tensor, gathered from every process where it is spread over them: then all must ask for it.
+
+    Example:
+        >>> whole(torch.ones(2))
+        tensor([1., 1.])
+    """
+    if not is_sharded(tensor):
+        return tensor
+    full: Tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+    return full
+
+
+@torch.no_grad()
+def write(target: Tensor, value: Tensor) -> None:
+    """Copy a whole tensor into one that may be spread over processes, each of which keeps its part of the first's.
+
+    Example:
+        >>> target = torch.zeros(2)
+        >>> write(target, torch.ones(2))
+        >>> target
+        tensor([1., 1.])
+    """
+    if is_sharded(target):
+        spread = torch.distributed.tensor.distribute_tensor  # loaded, since there is such a tensor
+        value = spread(value.to(target.device, target.dtype), target.device_mesh, target.placements)  # type: ignore[attr-defined]
+    target.copy_(value)
 
 
 def can_leave(constraint: Constraint) -> bool:

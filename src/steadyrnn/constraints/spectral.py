@@ -13,13 +13,11 @@ from steadyrnn.linalg.projections import clip_singular_values
 from steadyrnn.linalg.qr import reflectors_of_matrix
 from steadyrnn.linalg.spectral_factors import spectral_factors
 
-from .base import Constraint, Kind
-from .interval import distance_from_interval, from_interval, into_interval
-from .orthogonality import nearest_signs
-from .precision import working_dtype
+from .base import Constraint, Kind, working_dtype
+from .orthogonality import distance_from_interval, nearest_signs
 from .reflectors import unit_reflectors
 
-__all__ = ["Spectral"]
+__all__ = ["Spectral", "from_interval", "into_interval"]
 
 _KINDS = {"sigmoid": Kind.MAP, "clip": Kind.PROJECTION, "penalty": Kind.BASELINE}
 
@@ -37,7 +35,7 @@ class Spectral(Constraint):
     singular value reaches the other determinant instead. See Note [parity of reflectors].
 
     Args:
-        reflectors: Reflectors a side, ``(m1, m2)`` or one number for both; None is as many as the shape needs to reach
+        reflectors: Reflectors per side, ``(m1, m2)`` or one number for both; None is as many as the shape needs to reach
             every matrix. 0 leaves that side the identity.
         center: Middle of the interval.
         radius: Half its width. With ``center + radius < 1`` every member is a contraction.
@@ -87,7 +85,7 @@ class Spectral(Constraint):
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return packed unit reflectors of both sides and the free singular values, which start at ``center``."""
         self.fix_shape(rows, columns)
-        m1, m2 = needed = _needed(rows, columns)
+        m1, m2 = needed = _count_needed(rows, columns)
         if self.reflectors is not None:
             m1, m2 = self.reflectors
             if m1 > rows or m2 > columns:
@@ -182,6 +180,36 @@ class Spectral(Constraint):
         return raw[0], raw[1], raw[2].clamp(self.center - self.radius, self.center + self.radius)
 
 
+def into_interval(free: Tensor, center: float, radius: float) -> Tensor:
+    r"""Map free numbers into an interval.
+
+    .. math:: \sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)
+
+    A free 0 is the center, and the slope is at most :math:`r / 2`: singular values learn slowly where the interval is
+    short.
+
+    Example:
+        >>> into_interval(torch.tensor([-100.0, 0.0, 100.0]), 1.0, 0.5)
+        tensor([0.5000, 1.0000, 1.5000])
+    """
+    return center + 2 * radius * (free.sigmoid() - 0.5)
+
+
+def from_interval(sigma: Tensor, center: float, radius: float) -> Tensor:
+    """Return free numbers that :func:`into_interval` maps to ``sigma``, or to the nearest value it reaches.
+
+    A value on the border, or outside by rounding, has no finite logit: it takes that of the nearest number inside.
+
+    Example:
+        >>> from_interval(torch.tensor([1.0]), 1.0, 0.5)
+        tensor([0.])
+    """
+    if not radius:
+        return torch.zeros_like(sigma)
+    eps = torch.finfo(sigma.dtype).eps
+    return ((sigma - (center - radius)) / (2 * radius)).clamp(eps, 1 - eps).logit()
+
+
 def _counts(reflectors: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if reflectors is None:
         return None
@@ -199,7 +227,10 @@ def _times_rows(long: Tensor, sigma: Tensor, short: Tensor) -> Tensor:
     return householder_apply(long, pad(inner, (0, 0, 0, long.shape[0] - inner.shape[0])))
 
 
-def _needed(rows: int, columns: int) -> tuple[int, int]:
-    """Return how many reflectors reach every matrix of this shape, the dead one of a full side left out (MATH 2.5)."""
+def _count_needed(rows: int, columns: int) -> tuple[int, int]:
+    """Return how many reflectors reach every matrix of this shape; a full side has a dead one, which is left out.
+
+    See Note [mathematics], section 2.5.
+    """
     rank = min(rows, columns)
     return min(rank, rows - 1), min(rank, columns - 1)

@@ -12,9 +12,8 @@ from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
 from steadyrnn.linalg.unitary import complexify, realify, restricted_unitary
 
-from .base import Constraint
+from .base import Constraint, working_dtype
 from .orthogonality import distance_to_orthogonal
-from .precision import working_dtype
 
 __all__ = ["FullUnitary", "RestrictedUnitary"]
 
@@ -144,8 +143,7 @@ class FullUnitary(Constraint):
         project: See :class:`Constraint`.
 
     Example:
-        >>> unitary = sr.constraints.FullUnitary()
-        >>> weight = unitary.sample(4, 4)
+        >>> weight = sr.constraints.FullUnitary().sample(4, 4)
         >>> torch.allclose(weight.mT @ weight, torch.eye(4), atol=1e-6)
         True
 

@@ -14,7 +14,7 @@ from steadyrnn.checks import constant_result
 
 from .calibration_table import VARIABLE, Row, Table, packaged_table, read_table
 
-__all__ = ["GPU", "Fastest", "Measured", "fastest", "gpu_of", "measured", "nearest", "row_name", "table_in_use", "table_record"]
+__all__ = ["GPU", "Fastest", "Measured", "fastest", "find_measured", "gpu_of", "nearest", "table_in_use", "table_record"]
 
 _STANDS_FOR = {(9, 0): "nvidia-h200"}
 """Tables that devices of a compute capability take which have none of their own."""
@@ -93,23 +93,8 @@ def table_record(device: torch.device) -> dict[str, str] | None:
     return None if table is None else {"name": table.name, "sha256": table.sha256}
 
 
-def row_name(key: str) -> str | None:
-    """Return the cell that was measured in place of the one with this key, None where none was.
-
-    Leaky ReLU stands for every activation that cuDNN lacks: to a kernel of ours they cost the same.
-
-    Example:
-        >>> row_name("rnn:tanh()"), row_name("rnn:abs()"), row_name("gru:after"), row_name("gru:before")
-        ('rnn-tanh', 'rnn-leaky_relu', 'gru-after', None)
-    """
-    family, _, rest = key.partition(":")
-    if family == "rnn":
-        return "rnn-relu" if rest.startswith("relu(") else "rnn-tanh" if rest.startswith("tanh(") else "rnn-leaky_relu"
-    return {"gru:after": "gru-after", "lstm": "lstm"}.get(key)
-
-
 @constant_result  # reads files, which a compiler cannot look into
-def measured(index: int, cell: str, dtype: str, gradients: bool) -> Measured | None:
+def find_measured(index: int, cell: str, dtype: str, gradients: bool) -> Measured | None:
     """Return what the table in use for a device says of one kind of recurrence, None if nothing."""
     gpu = gpu_of(index)
     table = table_in_use(gpu)
@@ -137,7 +122,7 @@ def nearest_row(rows: Sequence[Row], size: int, batch: int, rank: int | None) ->
     """Return the row nearest in n, then in rank, where a dense weight counts as one of rank n, then in B."""
     near = nearest(size, sorted({row.size for row in rows}))
     rows = [row for row in rows if row.size == near]
-    # a dense weight takes a dense row; one in factors the row of the nearest rank, dense where that is nearer
+    # a dense weight is looked up in a dense row; one in factors the row of the nearest rank, dense where that is nearer
     ranks = sorted({row.rank for row in rows})
     near = nearest(near if rank is None else rank, ranks)
     rows = [row for row in rows if row.rank == near]
@@ -153,7 +138,7 @@ def fastest(
 
     Args:
         index: Number of the device.
-        cell: As :func:`row_name` gives it.
+        cell: The row that stands for a cell, ``measured_as`` of its record.
         dtype: Of the input, as ``"float32"``.
         size: n, hidden units.
         batch: B.
@@ -161,7 +146,7 @@ def fastest(
         candidates: Engines that can run it, in the order that decides between equal times.
         rank: Of the recurrent weight, if it is given in factors.
     """
-    return look_up(measured(index, cell, dtype, gradients), size, batch, rank, candidates)
+    return look_up(find_measured(index, cell, dtype, gradients), size, batch, rank, candidates)
 
 
 def look_up(
@@ -176,14 +161,14 @@ def look_up(
     if not times:
         return None
     best = min(times, key=lambda name: times[name])  # the first of the least
-    return Fastest(best, times, row, spoken(known, row, best, times))
+    return Fastest(best, times, row, describe_choice(known, row, best, times))
 
 
-def spoken(known: Measured, row: Row, best: str, times: dict[str, float]) -> str:
+def describe_choice(known: Measured, row: Row, best: str, times: dict[str, float]) -> str:
     """Return what a choice rests on, as a clause."""
     where = known.device if known.device == known.gpu else f"{known.device} (this is {known.gpu})"
     size = f"n = {row.size}, B = {row.batch}" + ("" if row.rank == row.size else f", rank {row.rank}")
     kind = f"{known.dtype} {'with' if known.gradients else 'without'} gradients"
     others = ", ".join(f"{name} {time:.1f}" for name, time in times.items() if name != best)
     beside = f" ({others})" if others else ""
-    return f"fastest on {where} near {size}, {kind}: {times[best]:.1f} us a step{beside}"
+    return f"fastest on {where} near {size}, {kind}: {times[best]:.1f} us per step{beside}"

@@ -1,4 +1,4 @@
-"""A word to ``torch.compile`` that does not import it: torch's own decorator loads the compiler, which takes seconds."""
+"""Exclusion from ``torch.compile`` that does not import it: torch's own decorator loads the compiler, which takes seconds."""
 
 import sys
 from collections.abc import Callable

@@ -31,7 +31,7 @@ class DeferredEngine(Engine):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def loaded(self) -> Engine:
+    def resolve(self) -> Engine:
         """Return the engine itself."""
         load(self.name)
         return DEFERRED[self.name].engine  # also for a copy of this object
@@ -39,11 +39,11 @@ class DeferredEngine(Engine):
     def refusal(self, recurrence: Recurrence) -> str | None:
         """Return why not: another device, or what the engine itself says."""
         device = recurrence.input.device.type
-        return f"its tensors are on {device}" if device != _DEVICE else self.loaded().refusal(recurrence)
+        return f"its tensors are on {device}" if device != _DEVICE else self.resolve().refusal(recurrence)
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the engine; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
-        return self.loaded().run(recurrence)
+        return self.resolve().run(recurrence)
 
 
 DEFERRED = {name: DeferredEngine(name) for name in _CLASSES}

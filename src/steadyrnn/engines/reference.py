@@ -9,8 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from steadyrnn.cells.base import Recur, State
 from steadyrnn.checks import carries_transform, is_traced
 
-from .base import Engine, Recurrence
-from .weights import Gate, as_gates
+from .base import Engine, Gate, Recurrence, as_gates
 
 __all__ = ["ReferenceEngine", "running_rows"]
 
@@ -28,11 +27,11 @@ def running_rows(batch_sizes: Tensor, rows: int, device: torch.device) -> Tensor
     return batch_sizes.to(device).unsqueeze(1) > torch.arange(rows, device=device)
 
 
-def multiplied(v: Tensor, gate: Gate, bias: Tensor | None) -> Tensor:
+def multiply(v: Tensor, gate: Gate, bias: Tensor | None) -> Tensor:
     r"""Return :math:`v W^\top`, plus the bias where there is one.
 
     Example:
-        >>> multiplied(torch.ones(1, 2), torch.eye(2), None)
+        >>> multiply(torch.ones(1, 2), torch.eye(2), None)
         tensor([[1., 1.]])
     """
     if isinstance(gate, Tensor):
@@ -46,7 +45,7 @@ def recurrent_product(recurrence: Recurrence) -> Recur:
     if not isinstance(weight, Tensor):
         operators = dict(zip(gates, (gate.to(recurrence.input.dtype) for gate in as_gates(weight)), strict=True))
         biases = dict.fromkeys(gates) if bias is None else dict(zip(gates, bias.chunk(len(gates)), strict=True))
-        return lambda v, names: torch.cat([multiplied(v, operators[name], biases[name]) for name in names], dim=-1)
+        return lambda v, names: torch.cat([multiply(v, operators[name], biases[name]) for name in names], dim=-1)
     size = weight.shape[1]
 
     def recur(v: Tensor, names: str) -> Tensor:
@@ -116,19 +115,19 @@ class ReferenceEngine(Engine):
                 output = torch.where(on, new[0], torch.zeros_like(new[0]))
             outputs.append(output)
             if len(outputs) == _BLOCK:
-                blocks.append(joined(outputs, recurrence.reverse))
+                blocks.append(join_outputs(outputs, recurrence.reverse))
                 outputs = []
         if steps == 0:
             return gates_x.new_empty(0, rows, state[0].shape[-1]), state
-        blocks += [joined(outputs, recurrence.reverse)] if outputs else []
+        blocks += [join_outputs(outputs, recurrence.reverse)] if outputs else []
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks[::-1] if recurrence.reverse else blocks), state
 
 
-def joined(outputs: list[Tensor], reverse: bool) -> Tensor:
+def join_outputs(outputs: list[Tensor], reverse: bool) -> Tensor:
     """Return outputs, in the order in which they were run, as one tensor in the order of time.
 
     Example:
-        >>> joined([torch.tensor(1.0), torch.tensor(2.0)], reverse=True)
+        >>> join_outputs([torch.tensor(1.0), torch.tensor(2.0)], reverse=True)
         tensor([2., 1.])
     """
     return torch.stack(outputs[::-1] if reverse else outputs)

@@ -1,13 +1,13 @@
 """Single steps for a user's own loop: drop-ins for torch's RNNCell, GRUCell and LSTMCell."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
-from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
@@ -16,7 +16,8 @@ from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentTypeError, ShapeError
 
-from .arguments import check_input, check_states
+from .arguments import with_shared_arguments
+from .sequence import check_input, check_states
 from .transition import TransitionLike
 from .weights import RecurrentWeights
 
@@ -27,25 +28,17 @@ class RecurrentStep(RecurrentWeights, ABC):
     """What the three cells share: one step of the reference loop, which is differentiable in every way."""
 
     def __init__(
-        self,
-        cell: Cell,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"],
-        transition: TransitionLike | StableLSTM,
-        learn_initial_state: bool,
-        kwargs: dict[str, Any],
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self._prepare(cell, input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
+        self._prepare(input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
         self.learn_initial_state = check_flag("learn_initial_state", learn_initial_state)
-        self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
+        constraints, kwargs = self._read_transition(transition), {"device": device, "dtype": dtype}
+        self._add("", input_size, constraints, self.learn_initial_state, kwargs)
         self._hold()
         self._draw()
-
-    @abstractmethod
-    def _states(self, hx: Any) -> State | None:
-        """Return the user's state as a tuple of tensors, or None."""
 
     def extra_repr(self) -> str:
         """Show the sizes."""
@@ -74,21 +67,19 @@ class RecurrentStep(RecurrentWeights, ABC):
         """Return the learned initial state, or zero, for every row."""
         if self.learn_initial_state:
             return tuple(getattr(self, name).expand(rows) for name in self._state_names())
-        return tuple(data.new_zeros(rows) for _ in range(self.cell.states))
+        return tuple(data.new_zeros(rows) for _ in self.cell.record.state_names)
 
 
+@with_shared_arguments
 class RNNCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.RNNCell` with a constrained recurrent weight.
 
     Args:
         input_size: D.
         hidden_size: H.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
+        <arguments of every cell>
         nonlinearity: A name or an activation.
-        device: Where parameters live.
-        dtype: Their dtype.
         transition: The set the recurrent weight stays in.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.RNNCell(3, 4, transition="spectral")
@@ -100,41 +91,32 @@ class RNNCell(RecurrentStep):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        nonlinearity: str | Activation = "tanh",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike = "free",
-        learn_initial_state: bool = False,
-    ) -> None:
-        cell, kwargs = RNNStep(as_activation(nonlinearity)), {"device": device, "dtype": dtype}
-        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
-        self.nonlinearity = cell.activation.name
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        nonlinearity: str | Activation = "tanh", device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        *, transition: TransitionLike = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        activation = as_activation(nonlinearity)
+        self.cell = RNNStep(activation)
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
+        self.nonlinearity = activation.name
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
         return self._step(input, hx)[0]
 
 
+@with_shared_arguments
 class GRUCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.GRUCell` with a constraint on any gate.
 
     Args:
         input_size: D.
         hidden_size: H.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every cell>
         transition: The set of the candidate's weight, or a mapping from gates to sets.
         reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.GRUCell(3, 4, transition="ornn")
@@ -146,39 +128,29 @@ class GRUCell(RecurrentStep):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike = "free",
-        reset_after: bool = True,
-        learn_initial_state: bool = False,
-    ) -> None:
-        cell, kwargs = GRUStep(check_flag("reset_after", reset_after)), {"device": device, "dtype": dtype}
-        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, transition: TransitionLike = "free",
+        reset_after: bool = True, learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        self.cell = GRUStep(check_flag("reset_after", reset_after))
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
         return self._step(input, hx)[0]
 
 
+@with_shared_arguments
 class LSTMCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.LSTMCell` with a constraint on any gate, or a ``StableLSTM`` on all weights.
 
     Args:
         input_size: D.
         hidden_size: H.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every cell>
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
 
     Example:
         >>> cell = sr.LSTMCell(3, 4)
@@ -190,27 +162,16 @@ class LSTMCell(RecurrentStep):
         As :class:`steadyrnn.LSTM`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike | StableLSTM = "free",
-        learn_initial_state: bool = False,
-    ) -> None:
-        kwargs = {"device": device, "dtype": dtype}
-        super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
+    cell = LSTMStep()
 
-    def _states(self, hx: Any) -> State | None:
-        if hx is None:
-            return None
-        if not isinstance(hx, tuple | list) or len(hx) != 2:
-            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
-            raise ArgumentTypeError(f"`hx` must be a pair (h, c) for an LSTM, but {came}.")
-        return tuple(hx)
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the next states, each (B, H), or (H,) for an unbatched input (D,)."""

@@ -1,4 +1,4 @@
-"""The recurrent weight of a layer in one direction: one slot a gate."""
+"""The recurrent weight of a layer in one direction: one slot per gate."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
-from steadyrnn.engines.weights import RecurrentWeight
+from steadyrnn.engines.base import RecurrentWeight
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 __all__ = ["Transition", "TransitionLike", "by_gate"]
@@ -33,7 +33,7 @@ def by_gate(transition: TransitionLike, gates: str, candidate: str) -> dict[str,
 
 
 class Transition(nn.Module):
-    """The recurrent weight, shape (G * H, H), as one slot a gate; each gate is in its set by itself.
+    """The recurrent weight, shape (G * H, H), as one slot per gate; each gate is in its set by itself.
 
     Args:
         constraints: The constraint of each gate, in the order of the gates.

@@ -9,19 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int, check_weight, refuse_quantization, refuse_script
 from steadyrnn.constraints.base import Constraint, Membership, Projected, membership_tolerance
 from steadyrnn.constraints.computed import as_computed
 from steadyrnn.constraints.held import Holder
 from steadyrnn.constraints.loading import put_back, remember
 from steadyrnn.constraints.registry import JOINT
-from steadyrnn.constraints.sharded import is_sharded, whole, write
+from steadyrnn.constraints.slot import is_sharded, whole, write
 from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.weights import RecurrentWeight
-from steadyrnn.errors import ConstraintError, DeviceError
+from steadyrnn.engines.base import Recurrence, RecurrentWeight
+from steadyrnn.errors import ArgumentTypeError, ConstraintError, DeviceError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .arguments import check_bias, check_dtype
@@ -41,9 +38,10 @@ class RecurrentWeights(Holder, Projected, ABC):
     cell: Cell
     bias: bool | Literal["single"]
 
-    def _prepare(self, cell: Cell, input_size: int, hidden_size: int, bias: bool | Literal["single"]) -> None:
+    def _prepare(self, input_size: int, hidden_size: int, bias: bool | Literal["single"]) -> None:
         """Check and keep what every recurrent module has."""
-        self.cell = cell
+        if "cell" not in self.__dict__ and not hasattr(type(self), "cell"):
+            raise ArgumentTypeError(f"A {type(self).__name__} has no cell. Subclass it, with a cell as the attribute `cell`.")
         self.input_size = check_positive_int("input_size", input_size)
         self.hidden_size = check_positive_int("hidden_size", hidden_size)
         self.bias = check_bias(bias)
@@ -55,8 +53,8 @@ class RecurrentWeights(Holder, Projected, ABC):
         refuse_script(self)
 
     def _read_transition(self, transition: TransitionLike | StableLSTM) -> dict[str, Constraint] | StableLSTM:
-        """Return a constraint a gate, or the joint one (of an LSTM)."""
-        if isinstance(self.cell, LSTMStep):
+        """Return one constraint per gate, or the joint one (of an LSTM)."""
+        if self.cell.record.theorem == "lstm":  # what joint constraints are about
             if isinstance(transition, str) and transition in JOINT:
                 return JOINT[transition]()
             if isinstance(transition, StableLSTM):
@@ -89,7 +87,8 @@ class RecurrentWeights(Holder, Projected, ABC):
             shapes["bias_ih"] = (gates,)
         if self.bias is True:
             shapes["bias_hh"] = (gates,)
-        theta = self.cell.activation.parameter_size(size) if isinstance(self.cell, RNNStep) else None
+        activation = self.cell.record.activation
+        theta = None if activation is None else activation.parameter_size(size)
         if theta is not None:
             shapes["activation"] = (theta,)
         if learned:
@@ -99,7 +98,22 @@ class RecurrentWeights(Holder, Projected, ABC):
 
     def _state_names(self) -> tuple[str, ...]:
         """Return the names of the learned initial states."""
-        return ("initial_state", "initial_cell")[: self.cell.states]
+        return tuple(f"initial_{name}" for name in self.cell.record.state_names)
+
+    def _states(self, hx: Any) -> State | None:
+        """Return the user's state, a tensor or a tuple of them, as a tuple, or None."""
+        names = self.cell.record.state_names
+        if hx is None or len(names) == 1:
+            return None if hx is None else (hx,)
+        if not isinstance(hx, tuple | list) or len(hx) != len(names):
+            wanted = "a pair (h, c)" if len(names) == 2 else f"a tuple of {len(names)} tensors"
+            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
+            raise ArgumentTypeError(f"`hx` must be {wanted} for this {type(self).__name__}, but {came}.")
+        return tuple(hx)
+
+    def _final(self, states: State) -> Any:
+        """Return states in the form the user gets them: a tensor, or a tuple of several."""
+        return states[0] if len(states) == 1 else states
 
     def reset_parameters(self) -> None:
         r"""Draw every weight afresh: torch's uniform :math:`\pm 1/\sqrt{H}`; slots by their constraint; states zero."""

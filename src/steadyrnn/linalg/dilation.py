@@ -13,7 +13,7 @@ __all__ = ["defect_rank", "dilation_tolerance", "monomial_scaling", "orthogonal_
 
 
 def dilation_tolerance(size: int, unit: float = 2.0**-53) -> float:
-    r"""Return how far from 1 a singular value may be that is 1 but for rounding: :math:`16 \sqrt{n} u`.
+    r"""Return how far from 1 a singular value may be that is 1 except for rounding: :math:`16 \sqrt{n} u`.
 
     Rounding its entries moves the singular values of an orthogonal matrix by up to :math:`\sqrt{n} u`, and computing
     it by a few times as much.
@@ -32,7 +32,7 @@ def dilation_tolerance(size: int, unit: float = 2.0**-53) -> float:
 def defect_rank(matrix: Tensor, tolerance: float | None = None) -> int:
     r"""Return the number of singular values below 1, which is the rank of :math:`I - W^\top W`.
 
-    By so many rows and columns :func:`orthogonal_dilation` enlarges the matrix (MATH 1.4).
+    By so many rows and columns :func:`orthogonal_dilation` enlarges the matrix (Note [mathematics], section 1.4).
 
     Args:
         matrix: :math:`W`, shape ``(N, N)``.
@@ -102,7 +102,7 @@ def orthogonal_dilation(matrix: Tensor, tolerance: float | None = None) -> Tenso
 
 @torch.no_grad()
 def monomial_scaling(matrix: Tensor) -> Tensor | None:
-    r"""Return weights d that give a matrix with one entry a row and column as few singular values below 1 as can be.
+    r"""Return weights d that give a matrix with one entry per row and column as few singular values below 1 as can be.
 
     Such a matrix (a permutation times a diagonal, or one with further zeros) is a set of cycles and paths
     :math:`j \to i` of gains :math:`a = |W_{ij}|`. Put :math:`d_i = d_j / a` along each: then every entry of

@@ -84,7 +84,7 @@ def householder_factors(columns: Tensor) -> tuple[Tensor, Tensor]:
 
     .. math:: Q = I - Y Z, \qquad Z = S^{-1} Y^\top
 
-    Applied as :math:`x - Y(Zx)` at :math:`4NK` operations a vector: for few reflections cheaper than the matrix, and
+    Applied as :math:`x - Y(Zx)` at :math:`4NK` operations per vector: for few reflections cheaper than the matrix, and
     the factors are computed once where the vectors come one after another. Row :math:`k` of :math:`Z` is
     :math:`2 y_k^\top H_{k+1} \cdots H_K`, so no entry exceeds 2; it is computed as such, block by block.
     Costs :math:`2 N K^2` operations.

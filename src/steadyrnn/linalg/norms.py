@@ -48,7 +48,7 @@ def spectral_norm_bound(matrix: Tensor, squarings: int = 6) -> float:
     if largest == 0:
         return 0.0
     exponent = math.frexp(largest)[1]
-    wide = _scaled(wide, -exponent)
+    wide = _scale(wide, -exponent)
     if wide.shape[0] < wide.shape[1]:
         wide = wide.mT
     try:
@@ -70,11 +70,11 @@ def _norm_of_symmetric(matrix: Tensor, squarings: int) -> float:
     if squarings == 0:
         return _frobenius(matrix)
     exponent = math.frexp(float(matrix.abs().max()))[1]
-    norm = math.sqrt(_norm_of_square(_scaled(matrix, -exponent), squarings - 1))
+    norm = math.sqrt(_norm_of_square(_scale(matrix, -exponent), squarings - 1))
     return _above(math.ldexp(norm, exponent))
 
 
-def _scaled(matrix: Tensor, exponent: int) -> Tensor:
+def _scale(matrix: Tensor, exponent: int) -> Tensor:
     """Multiply by a power of two, in two steps that are each within the range of float64."""
     half = exponent // 2
     return matrix * math.ldexp(1.0, half) * math.ldexp(1.0, exponent - half)

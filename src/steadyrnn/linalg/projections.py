@@ -34,7 +34,7 @@ def polar_factor(matrix: Tensor) -> Tensor:
     References:
         Higham. Functions of Matrices, chapter 8. SIAM 2008.
     """
-    wide = _checked("matrix", matrix)
+    wide = _check("matrix", matrix)
     if matrix.shape[0] < matrix.shape[1]:
         return polar_factor(matrix.mT).mT.contiguous()
     identity = torch.eye(matrix.shape[1], dtype=wide.dtype, device=wide.device)
@@ -79,7 +79,7 @@ def clip_singular_values(matrix: Tensor, low: float, high: float) -> Tensor:
     """
     if not 0 <= low <= high:
         raise ArgumentError(f"`low` and `high` must satisfy 0 <= low <= high, but are {low} and {high}.")
-    wide = _checked("matrix", matrix)
+    wide = _check("matrix", matrix)
     if matrix.numel() == 0 or matrix.is_meta:
         return matrix.clone()
     left, sigma, right = _svd(wide)
@@ -117,7 +117,7 @@ def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
         Duchi, Shalev-Shwartz, Singer, Chandra. Efficient projections onto the l1-ball for learning in high dimensions.
         ICML 2008. https://doi.org/10.1145/1390156.1390191
     """
-    wide = _checked("rows", rows)
+    wide = _check("rows", rows)
     if rows.numel() == 0:
         return rows.clone()
     bound = torch.as_tensor(radius, dtype=wide.dtype, device=wide.device).reshape(-1, 1)
@@ -133,7 +133,7 @@ def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
     return torch.where(size.sum(dim=1, keepdim=True) <= bound, rows, shrunk)
 
 
-def _checked(name: str, matrix: Tensor) -> Tensor:
+def _check(name: str, matrix: Tensor) -> Tensor:
     return check_finite(name, check_matrix(name, matrix)).double()
 
 

@@ -18,7 +18,7 @@ from .spectral_kernel import can_launch, launch_backward, launch_forward
 
 __all__ = ["spectral_factors"]
 
-_LARGEST = 32  # reflectors a side in one block: see `_block_size` in householder.py
+_LARGEST = 32  # reflectors per side in one block: see `_block_size` in householder.py
 
 
 def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:
@@ -33,7 +33,7 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> 
     in :func:`spectral_operator`. U and V are orthogonal, so the singular values of W are :math:`|\sigma_i|`.
 
     The sizes are small and the operations many, so what costs time is their number: in float32, with 1 to 32
-    reflectors a side, both sides go together, and the gradient is written out. All between the arguments and the
+    reflectors per side, both sides go together, and the gradient is written out. All between the arguments and the
     results is then computed in float64, where the square of a float32 number neither over- nor underflows. Other
     dtypes and counts are put together from :func:`householder_factors`. On a GPU of compute capability 9.0 each of the
     two is one kernel (for up to 1024 rows and 24 reflectors).
@@ -63,7 +63,7 @@ def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> 
     """
     _check(left, right, sigma, count)
     if sigma.dtype != torch.float32 or not 1 <= count <= _LARGEST or carries_transform(left, right, sigma):
-        return _composed(left, right, sigma, count)
+        return _compose(left, right, sigma, count)
     node: type[Function] = _Launched if can_launch((left, right, sigma), sigma.shape[0], count) else _SpectralFactors
     lower, upper = node.apply(left, right, sigma, count)
     return DiagonalLowRank(sigma, lower, upper)
@@ -84,7 +84,7 @@ def _check(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> None:
             raise DtypeError(f"`{name}` must have the dtype of `sigma`, which is {sigma.dtype}, but has {packed.dtype}.")
 
 
-def _composed(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:
+def _compose(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:
     """Return the operator by functions of which each knows its own gradients, of any order."""
     u, v = (unpack(packed, sigma.shape[0], count) for packed in (left, right))
     return spectral_operator(householder_factors(u), sigma, householder_factors(v))
@@ -155,7 +155,7 @@ def _again(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, given: tuple[Te
     again = torch.is_grad_enabled()
     with without_autocast(sigma.device), torch.enable_grad():
         leaves = [t if again else t.detach().requires_grad_(t.requires_grad) for t in (left, right, sigma)]
-        made = _composed(leaves[0], leaves[1], leaves[2], ctx.count)
+        made = _compose(leaves[0], leaves[1], leaves[2], ctx.count)
         wanted = [t for t, needed in zip(leaves, ctx.needs_input_grad, strict=False) if needed]
         found = iter(torch.autograd.grad(made[1:], wanted, given, create_graph=again))
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)

@@ -11,11 +11,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.base import Recurrence, flattened, grouped
 from steadyrnn.engines.loop.segments import segment_count
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
-from steadyrnn.engines.weights import flattened, grouped
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_equal_up_to_rounding
 from tests.support.recurrences import Case, make, results
@@ -43,8 +42,8 @@ def leaves(run: Recurrence) -> list[Tensor]:
 
 
 @pytest.fixture
-def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
+def _factored_is_always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_is_faster", lambda size, rank, rows: True)
 
 
 def outcome_of(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
@@ -71,7 +70,7 @@ def test_second_derivatives_are_those_of_finite_differences(name: str, case: Cas
     assert torch.autograd.gradgradcheck(outcome_of(run), leaves(run), fast_mode=True)
 
 
-@pytest.mark.usefixtures("_factored_always_pays")
+@pytest.mark.usefixtures("_factored_is_always_faster")
 @pytest.mark.parametrize("name", ["rnn-tanh", "gru-after", "gru-before", "lstm"])
 def test_factored_second_derivatives_are_those_of_finite_differences(name: str) -> None:
     run = make(CELLS[name], Case(3, 2, 2, 3, factored=True))
@@ -105,7 +104,7 @@ def test_chunks_that_share_weights_count_them_once_in_a_kept_gradient(name: str)
         assert_equal_up_to_rounding(kept.detach(), plain, operations=SMALL.steps)
 
 
-@pytest.mark.usefixtures("_factored_always_pays")
+@pytest.mark.usefixtures("_factored_is_always_faster")
 def test_factors_made_from_one_another_are_counted_once_in_a_kept_gradient() -> None:
     run = make(CELLS["rnn-tanh"], SMALL)
     diagonal = torch.randn(2, dtype=torch.float64, requires_grad=True)
@@ -337,7 +336,10 @@ def test_huge_inputs_saturate_and_give_finite_gradients(name: str, size: float, 
 
 @pytest.mark.parametrize("engine", BOTH)
 def test_absolute_value_with_an_orthogonal_weight_keeps_the_gradients_norm(engine: str) -> None:
-    """MATH 3.4: 100 units, 30 steps: the Jacobian's Frobenius norm is 10, also through an all-zero pre-activation."""
+    """100 units, 30 steps: the Jacobian's Frobenius norm is 10, also through an all-zero pre-activation.
+
+    See Note [mathematics], section 3.4.
+    """
     weight = torch.linalg.qr(torch.randn(100, 100, dtype=torch.float64))[0]
     run = Recurrence(
         CELLS["rnn-abs"], torch.randn(30, 1, 100, dtype=torch.float64), (torch.zeros(1, 100, dtype=torch.float64),),

@@ -1,1 +1,1 @@
-"""The CPU engine: one custom op a cell family, with a hand-written loop and adjoint."""
+"""The CPU engine: one custom op per family of cells, with a hand-written loop and adjoint."""

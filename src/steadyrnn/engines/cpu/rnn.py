@@ -7,11 +7,10 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation
 
+from ..base import Gate, grouped
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, folded_bias, head
-from ..loop.memory import Steps
+from ..loop.family import Family, Steps, folded_bias, head
 from ..loop.products import flat, product_of
-from ..weights import Gate, grouped
 
 __all__ = ["RNNFamily"]
 
@@ -20,7 +19,7 @@ class RNNFamily(Family):
     r"""The loop :math:`h_t = \varphi(g_t + h_{t-1} W^\top)`, with :math:`g` the hoisted input part.
 
     The gates' memory becomes the output, step by step, where the derivative can be read off the output; otherwise the
-    pre-activations are the stash. The adjoint :math:`d_t = \varphi' \circ (\bar h_t + d_{t+1} W)` is two operations a
+    pre-activations are the stash. The adjoint :math:`d_t = \varphi' \circ (\bar h_t + d_{t+1} W)` is two operations per
     step; the gradient of W is one product after the loop.
     """
 

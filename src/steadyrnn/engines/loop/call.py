@@ -16,7 +16,7 @@ class Call(NamedTuple):
     input: Tensor  # (T, B, D)
     state: list[Tensor]  # each (B, H)
     weight_ih: Tensor  # (G * H, D)
-    recurrent: list[Tensor]  # [W] of shape (G * H, H), or the tensors of one matrix a gate, see `grouped`
+    recurrent: list[Tensor]  # [W] of shape (G * H, H), or the tensors of one matrix per gate, see `grouped`
     bias_ih: Tensor | None
     bias_hh: Tensor | None
     theta: Tensor | None

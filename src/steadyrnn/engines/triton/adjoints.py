@@ -9,13 +9,13 @@ import triton
 import triton.language as tl
 
 from .pointwise import polar, pull_sigmoid, pull_tanh, tanh
-from .tiles import at_time, before, load_at, matrix, narrow, product, recur, vector
+from .tiles import at_time, before, load_at, matrix, narrow, product, recur, three_gates, tile_of, vector
 
 __all__ = ["gru_after_adjoint", "gru_before_adjoint", "lstm_adjoint", "modrelu_adjoint", "rnn_adjoint"]
 
 
 @triton.jit
-def arrived(memory, at, mask, SETUP: tl.constexpr):
+def load_grad(memory, at, mask, SETUP: tl.constexpr):
     """Return the output's own gradient, 0 where there is none."""
     return 0.0 if memory.grad is None else load_at(memory.grad, at, mask, SETUP)
 
@@ -31,7 +31,7 @@ def put(memory, tile, cols, slot, part, half, place, sizes, SETUP: tl.constexpr)
 
 
 @triton.jit
-def carried(memory, part, cols, place, sizes, SETUP: tl.constexpr):
+def load_carried(memory, part, cols, place, sizes, SETUP: tl.constexpr):
     """Return a tile of what the last step handed on."""
     units = place.rows * sizes.width + cols
     return load_at(memory.carry + vector(place.side, part, SETUP.carried, sizes), units, cols < sizes.width, SETUP)
@@ -39,7 +39,7 @@ def carried(memory, part, cols, place, sizes, SETUP: tl.constexpr):
 
 @triton.jit
 def hand_on(memory, tile, part, cols, inside, place, sizes, SETUP: tl.constexpr):
-    """Write a tile that the next step reads by :func:`carried`."""
+    """Write a tile that the next step reads by :func:`load_carried`."""
     units = place.rows * sizes.width + cols
     tl.store(memory.carry + vector(1 - place.side, part, SETUP.carried, sizes) + units, tile, mask=inside)
 
@@ -49,11 +49,9 @@ def rnn_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.cons
     r"""Run :math:`a = \varphi'(\cdot) \circ (\bar h + W^\top a^+)`."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        at = at_time(place.time, place, sizes, cols, 0, 1)
-        mask = place.on & (cols < sizes.gate)
-        saved, own = load_at(memory.gates, at, mask, SETUP), arrived(memory, at, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        cols, at, mask = tile_of(u, place, sizes, 1, SETUP)
+        saved, own = load_at(memory.gates, at, mask, SETUP), load_grad(memory, at, mask, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         put(memory, PULL(total + own, saved, SETUP.slope), cols, 0, 0, 0, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, total), 0, cols, cols < sizes.gate, place, sizes, SETUP)
 
@@ -66,16 +64,13 @@ def modrelu_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.
     """
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        inside = cols < sizes.gate
-        mask = place.on & inside
-        re_at = at_time(place.time, place, sizes, cols, 0, 2)
-        im_at = re_at + sizes.gate
+        cols, re_at, mask = tile_of(u, place, sizes, 2, SETUP)
+        im_at, inside = re_at + sizes.gate, cols < sizes.gate
         re, im = load_at(memory.gates, re_at, mask, SETUP), load_at(memory.gates, im_at, mask, SETUP)
-        re_total = carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
-        im_total = carried(memory, 0, sizes.gate + cols, place, sizes, SETUP)
+        re_total = load_carried(memory, 0, cols, place, sizes, SETUP) + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
+        im_total = load_carried(memory, 0, sizes.gate + cols, place, sizes, SETUP)
         im_total += recur(memory, blocks, 0, 1, place, sizes, cols, SETUP)
-        p, q = re_total + arrived(memory, re_at, mask, SETUP), im_total + arrived(memory, im_at, mask, SETUP)
+        p, q = re_total + load_grad(memory, re_at, mask, SETUP), im_total + load_grad(memory, im_at, mask, SETUP)
         shift = load_at(memory.theta, cols, inside, SETUP)
         radius, x, y, zero = polar(re, im)
         silent = zero | (radius + shift <= 0)
@@ -84,7 +79,7 @@ def modrelu_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.
         put(memory, tl.where(silent, 0.0, q + bend * (q - radial * y)), cols, 1, 0, 1, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, re_total), 0, cols, inside, place, sizes, SETUP)
         hand_on(memory, tl.where(place.on, 0.0, im_total), 0, sizes.gate + cols, inside, place, sizes, SETUP)
-        summed = carried(memory, 1, cols, place, sizes, SETUP) + tl.where(silent | (place.on == 0), 0.0, radial)
+        summed = load_carried(memory, 1, cols, place, sizes, SETUP) + tl.where(silent | (place.on == 0), 0.0, radial)
         hand_on(memory, summed, 1, cols, inside, place, sizes, SETUP)
 
 
@@ -92,15 +87,12 @@ def modrelu_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.
 def gru_after_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     """Run the adjoint of the GRU with the reset gate behind the product; slots are that product, r, z, n."""
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        mask = place.on & (cols < sizes.gate)
-        at, one = at_time(place.time, place, sizes, cols, 0, 3), at_time(place.time, place, sizes, cols, 0, 1)
-        r = load_at(memory.gates, at, mask, SETUP)
-        z = load_at(memory.gates, at + sizes.gate, mask, SETUP)
-        n = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
+        cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
+        one = at_time(place.time, place, sizes, cols, 0, 1)
+        r, z, n = three_gates(memory, at, mask, sizes, SETUP)
         p, h = load_at(memory.extra, one, mask, SETUP), before(memory.output, memory.start, place, sizes, cols, SETUP)
-        own = arrived(memory, one, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP)
+        own = load_grad(memory, one, mask, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP)
         total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 2, 2, place, sizes, cols, SETUP)
@@ -119,13 +111,12 @@ def gru_after_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: t
 def gru_before_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     """Run the adjoint of the GRU with the reset gate before the product: the candidate's has to come first."""
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        mask = place.on & (cols < sizes.gate)
-        at, one = at_time(place.time, place, sizes, cols, 0, 3), at_time(place.time, place, sizes, cols, 0, 1)
+        cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
+        one = at_time(place.time, place, sizes, cols, 0, 1)
         z = load_at(memory.gates, at + sizes.gate, mask, SETUP)
         n = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
-        h, own = before(memory.output, memory.start, place, sizes, cols, SETUP), arrived(memory, one, mask, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP)
+        h, own = before(memory.output, memory.start, place, sizes, cols, SETUP), load_grad(memory, one, mask, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP)
         total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         grad = total + own
@@ -137,9 +128,8 @@ def gru_before_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: 
     gated = memory.shared + vector(there, 2, SETUP.parts, sizes)
     weight = memory.weight + matrix(2, sizes.width, sizes)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        mask = place.on & (cols < sizes.gate)
-        r = load_at(memory.gates, at_time(place.time, place, sizes, cols, 0, 3), mask, SETUP)
+        cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
+        r = load_at(memory.gates, at, mask, SETUP)
         h = before(memory.output, memory.start, place, sizes, cols, SETUP)
         units = place.rows * sizes.width + cols
         kept = load_at(memory.carry + vector(there, 1, SETUP.carried, sizes), units, cols < sizes.gate, SETUP)
@@ -152,20 +142,16 @@ def gru_before_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: 
 def lstm_adjoint(memory, blocks, place, sizes, PULL: tl.constexpr, SETUP: tl.constexpr):
     """Run the adjoint of the LSTM; the cell's gradient is the second carried vector."""
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        inside = cols < sizes.gate
-        mask = place.on & inside
-        at, one = at_time(place.time, place, sizes, cols, 0, 4), at_time(place.time, place, sizes, cols, 0, 1)
-        i = load_at(memory.gates, at, mask, SETUP)
-        f = load_at(memory.gates, at + sizes.gate, mask, SETUP)
-        g = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
+        cols, at, mask = tile_of(u, place, sizes, 4, SETUP)
+        one, inside = at_time(place.time, place, sizes, cols, 0, 1), cols < sizes.gate
+        i, f, g = three_gates(memory, at, mask, sizes, SETUP)
         o = load_at(memory.gates, at + 3 * sizes.gate, mask, SETUP)
         y, old = (
             tanh(load_at(memory.extra, one, mask, SETUP), 0.0),
             before(memory.extra, memory.start, place, sizes, cols, SETUP),
         )
-        own, cell = arrived(memory, one, mask, SETUP), carried(memory, 1, cols, place, sizes, SETUP)
-        total = carried(memory, 0, cols, place, sizes, SETUP)
+        own, cell = load_grad(memory, one, mask, SETUP), load_carried(memory, 1, cols, place, sizes, SETUP)
+        total = load_carried(memory, 0, cols, place, sizes, SETUP)
         total += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 1, 1, place, sizes, cols, SETUP)
         total += recur(memory, blocks, 2, 2, place, sizes, cols, SETUP)

@@ -45,7 +45,7 @@ def loop(memory, sizes, STEP: tl.constexpr, VALUE: tl.constexpr, SETUP: tl.const
     """Run ``STEP`` at every time on a tile of rows.
 
     ``SETUP.reverse`` says in which order the *forward* run goes; an adjoint is a loop the other way, and says so by
-    having a gradient to write (``memory.adjoint``). A barrier a step is all that orders the units of a row: each step
+    having a gradient to write (``memory.adjoint``). One barrier per step is all that orders the units of a row: each step
     reads one half of the double buffers and writes the other.
     """
     # offsets reach beyond 2^31

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from .pointwise import polar, sigmoid, tanh
-from .tiles import at_time, load_at, matrix, narrow, product, recur, vector
+from .tiles import at_time, load_at, matrix, narrow, product, recur, three_gates, tile_of, vector
 
 __all__ = ["gru_after_step", "gru_before_step", "lstm_step", "modrelu_step", "rnn_step"]
 
@@ -31,9 +31,7 @@ def rnn_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.conste
     r"""Run :math:`h^+ = \varphi(g + W h)`; the pre-activation is kept where asked for."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        at = at_time(place.time, place, sizes, cols, 0, 1)
-        mask = place.on & (cols < sizes.gate)
+        cols, at, mask = tile_of(u, place, sizes, 1, SETUP)
         x = load_at(memory.gates, at, mask, SETUP)
         x += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         if SETUP.keep:
@@ -46,10 +44,8 @@ def modrelu_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.co
     """Run the Elman step with modReLU: a gate is half of the units, and a tile holds both parts of its pairs."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        re_at = at_time(place.time, place, sizes, cols, 0, 2)
+        cols, re_at, mask = tile_of(u, place, sizes, 2, SETUP)
         im_at = re_at + sizes.gate
-        mask = place.on & (cols < sizes.gate)
         re, im = load_at(memory.gates, re_at, mask, SETUP), load_at(memory.gates, im_at, mask, SETUP)
         re += recur(memory, blocks, 0, 0, place, sizes, cols, SETUP)
         im += recur(memory, blocks, 0, 1, place, sizes, cols, SETUP)
@@ -77,12 +73,8 @@ def blend(memory, h, z, n, cols, place, sizes, SETUP: tl.constexpr):
 def gru_after_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     """Run the GRU with the reset gate behind the product; r, z, n and that product are kept where asked for."""
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        at = at_time(place.time, place, sizes, cols, 0, 3)
-        mask = place.on & (cols < sizes.gate)
-        r = load_at(memory.gates, at, mask, SETUP)
-        z = load_at(memory.gates, at + sizes.gate, mask, SETUP)
-        n = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
+        cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
+        r, z, n = three_gates(memory, at, mask, sizes, SETUP)
         units = place.rows * sizes.width + cols
         h = load_at(memory.carry + vector(place.side, 0, SETUP.carried, sizes), units, cols < sizes.gate, SETUP)
         r = sigmoid(r + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP), 0.0)
@@ -105,9 +97,7 @@ def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl
     gated = memory.shared + vector(place.side, 1, SETUP.parts, sizes)
     state = memory.carry + vector(place.side, 0, SETUP.carried, sizes)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        at = at_time(place.time, place, sizes, cols, 0, 3)
-        mask = place.on & (cols < sizes.gate)
+        cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
         r, z = load_at(memory.gates, at, mask, SETUP), load_at(memory.gates, at + sizes.gate, mask, SETUP)
         units = place.rows * sizes.width + cols
         r = sigmoid(r + recur(memory, blocks, 0, 0, place, sizes, cols, SETUP), 0.0)
@@ -123,9 +113,7 @@ def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl
     tl.debug_barrier()
     weight = memory.weight + matrix(2, sizes.width, sizes)
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        at = at_time(place.time, place, sizes, cols, 0, 3)
-        mask = place.on & (cols < sizes.gate)
+        cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
         n, z = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP), load_at(memory.gates, at + sizes.gate, mask, SETUP)
         h = load_at(state, place.rows * sizes.width + cols, cols < sizes.gate, SETUP)
         n = tanh(n + product(gated, weight, blocks[2], sizes.width, sizes.span, place, cols, SETUP.resident > 0, SETUP), 0.0)
@@ -138,12 +126,8 @@ def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl
 def lstm_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
     """Run the LSTM; i, f, g, o and the new cell are kept where asked for."""
     for u in range(0, sizes.span, SETUP.units):
-        cols = u + tl.arange(0, SETUP.units)[None, :]
-        at = at_time(place.time, place, sizes, cols, 0, 4)
-        mask = place.on & (cols < sizes.gate)
-        i = load_at(memory.gates, at, mask, SETUP)
-        f = load_at(memory.gates, at + sizes.gate, mask, SETUP)
-        g = load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
+        cols, at, mask = tile_of(u, place, sizes, 4, SETUP)
+        i, f, g = three_gates(memory, at, mask, sizes, SETUP)
         o = load_at(memory.gates, at + 3 * sizes.gate, mask, SETUP)
         units = place.rows * sizes.width + cols
         c = load_at(memory.carry + vector(place.side, 0, SETUP.carried, sizes), units, cols < sizes.gate, SETUP)

@@ -19,6 +19,8 @@ __all__ = [
     "product",
     "recur",
     "stay",
+    "three_gates",
+    "tile_of",
     "vector",
 ]
 
@@ -29,8 +31,8 @@ class Setup(NamedTuple):
     rows: int  # of a tile, a power of two
     units: int  # of a tile, a power of two
     depth: int  # of a product's block, a power of two
-    parts: int  # exchanged vectors a row
-    carried: int  # carried vectors a row
+    parts: int  # exchanged vectors per row
+    carried: int  # carried vectors per row
     adjoints: int  # adjoint vectors, of a gate's length, a row and time
     precision: str  # of products, Triton's `input_precision`
     upcast: bool  # 16-bit operands, before products: the interpreter multiplies no bfloat16
@@ -101,8 +103,23 @@ def load_at(pointer, offsets, mask, SETUP: tl.constexpr):
 
 
 @triton.jit
+def tile_of(u, place, sizes, PARTS: tl.constexpr, SETUP: tl.constexpr):
+    """Return the units of a tile, where they lie now in data (T, B, PARTS * P), and which entries of it run."""
+    cols = u + tl.arange(0, SETUP.units)[None, :]
+    return cols, at_time(place.time, place, sizes, cols, 0, PARTS), place.on & (cols < sizes.gate)
+
+
+@triton.jit
+def three_gates(memory, at, mask, sizes, SETUP: tl.constexpr):
+    """Return the tiles of the first three gates, whose first lies at ``at``."""
+    first = load_at(memory.gates, at, mask, SETUP)
+    second = load_at(memory.gates, at + sizes.gate, mask, SETUP)
+    return first, second, load_at(memory.gates, at + 2 * sizes.gate, mask, SETUP)
+
+
+@triton.jit
 def vector(side, part, PARTS: tl.constexpr, sizes):
-    """Return the offset of one vector a row, (B^, H^), in a double buffer (2, PARTS, B^, H^)."""
+    """Return the offset of one vector per row, (B^, H^), in a double buffer (2, PARTS, B^, H^)."""
     return (side * PARTS + part) * sizes.rows * sizes.width
 
 

@@ -13,12 +13,11 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import read_layers
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, stacked
 from steadyrnn.engines.cuda.kernels import windows as window_kernel
 from steadyrnn.engines.cuda.kernels.windows import Way
 from steadyrnn.engines.cuda.loops.window_gradients import plain_windows
 from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
-from steadyrnn.engines.weights import stacked
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 from steadyrnn.parallel import window_run as parallel

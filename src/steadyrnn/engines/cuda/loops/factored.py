@@ -8,10 +8,9 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ...base import Recurrence
+from ...base import Recurrence, stacked
 from ...loop.call import Call
 from ...loop.products import History, flat
-from ...weights import stacked
 from ..kernels.codes import NUMBERS, supports_elman
 from ..kernels.factored import run_factored
 from ..plan.factored import HIGHEST_RANK, WIDEST

@@ -14,9 +14,8 @@ from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
 from steadyrnn.gpu.device import has_bf16_tensor_cores
 
-from ...base import Recurrence
+from ...base import Recurrence, stacked
 from ...loop.family import folded_bias
-from ...weights import stacked
 from ...windows import Windows
 from ..kernels.codes import supports_elman
 from ..kernels.windows import Way, run_windows

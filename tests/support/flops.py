@@ -1,4 +1,4 @@
-"""How many operations a step takes in each form, counted as the paper's Table 1 does, corrected."""
+"""How many operations one step has in each form, counted as the paper's Table 1 does, corrected."""
 
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
@@ -10,12 +10,6 @@ def hprod_flops(size: int) -> int:
     r"""Count the operations of one reflection of a vector, with :math:`u \cdot u` known.
 
     One inner product and one scaled addition of length :math:`k`, a multiplication and an addition each: :math:`4k`.
-
-    Args:
-        size: :math:`k`, the length of the reflector.
-
-    Returns:
-        The count.
 
     Example:
         >>> hprod_flops(10)
@@ -35,12 +29,6 @@ def hgrad_flops(size: int) -> int:
     on the last :math:`k` coordinates only: :math:`7k`. (Three terms over all :math:`n` coordinates take
     :math:`3n + 6k`.)
 
-    Args:
-        size: :math:`k`, the length of the reflector.
-
-    Returns:
-        The count.
-
     Example:
         >>> hgrad_flops(10)
         70
@@ -55,14 +43,6 @@ def forward_flops(rows: int, left: int, right: int) -> int:
         \sum_{k > n - m_1} 4k + \sum_{k > n - m_2} 4k = 4n(m_1 + m_2) - 2m_1^2 - 2m_2^2 + 2(m_1 + m_2)
 
     and :math:`n` for the singular values are left out, as in the source.
-
-    Args:
-        rows: :math:`n`.
-        left: :math:`m_1 \le n`, the number of reflectors in :math:`U`.
-        right: :math:`m_2 \le n`, the number of reflectors in :math:`V`.
-
-    Returns:
-        The count.
 
     Example:
         >>> forward_flops(128, 16, 0)
@@ -80,14 +60,6 @@ def backward_flops(rows: int, left: int, right: int) -> int:
 
     .. math:: \sum_{k > n - m_1} 7k + \sum_{k > n - m_2} 7k = 7n(m_1 + m_2) - \tfrac72 (m_1^2 + m_2^2) + O(n)
 
-    Args:
-        rows: :math:`n`.
-        left: :math:`m_1 \le n`, the number of reflectors in :math:`U`.
-        right: :math:`m_2 \le n`, the number of reflectors in :math:`V`.
-
-    Returns:
-        The count.
-
     Example:
         >>> backward_flops(128, 16, 0)
         13496
@@ -102,14 +74,6 @@ def wy_flops(rows: int, left: int, right: int) -> int:
 
     two products with :math:`n \times m` matrices and one triangular solve for each side.
 
-    Args:
-        rows: :math:`n`.
-        left: :math:`m_1 \le n`, the number of reflectors in :math:`U`.
-        right: :math:`m_2 \le n`, the number of reflectors in :math:`V`.
-
-    Returns:
-        The count.
-
     Example:
         >>> wy_flops(512, 16, 16), dense_flops(512)
         (66048, 524288)
@@ -120,12 +84,6 @@ def wy_flops(rows: int, left: int, right: int) -> int:
 
 def dense_flops(rows: int) -> int:
     r"""Count the operations of one product with an :math:`n \times n` matrix: :math:`2n^2`.
-
-    Args:
-        rows: :math:`n`.
-
-    Returns:
-        The count.
 
     Example:
         >>> dense_flops(10)

@@ -48,7 +48,7 @@ def hprod(h: Tensor, u: Tensor) -> Tensor:
         \mathcal{H}_k(u) = \mathrm{blkdiag}\bigl(I_{n-k},\; I_k - \tfrac{2}{\lVert u \rVert^2} u u^\top\bigr)
 
     Only the direction of :math:`u` counts; at :math:`u = 0`, where it has none, the map is the identity.
-    :math:`\mathcal{H}_k(u)` is symmetric and its own inverse. Costs :math:`4k` operations a row.
+    :math:`\mathcal{H}_k(u)` is symmetric and its own inverse. Costs :math:`4k` operations per row.
 
     Args:
         h: Row vectors, shape ``(..., n)``.
@@ -77,7 +77,7 @@ def hgrad(h: Tensor, u: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         \frac{\partial L}{\partial u} = -\alpha g - \beta h + \alpha \beta u
 
     by the product rule, on the last :math:`k` coordinates. Then :math:`u \cdot \partial L / \partial u = 0`, because
-    the length of :math:`u` does not count. Costs :math:`9k` operations a row once the two products are known.
+    the length of :math:`u` does not count. Costs :math:`9k` operations per row once the two products are known.
 
     Args:
         h: What was reflected, row vectors of shape ``(..., n)``.
@@ -108,7 +108,7 @@ def hgrad_from_output(h_out: Tensor, u: Tensor, g: Tensor) -> Tensor:
 
     Put :math:`h = \hat h + \alpha u` and :math:`u \cdot \hat h = - u \cdot h` into the form of :func:`hgrad`: one term
     drops out. Since a reflection is its own inverse, a chain of them needs no stored activations. Costs
-    :math:`7k` operations a row.
+    :math:`7k` operations per row.
 
     Args:
         h_out: The reflected rows, shape ``(..., n)``.
