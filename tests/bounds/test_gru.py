@@ -1,4 +1,4 @@
-"""The box of a GRU and its contraction there (MATH 7.2, 7.3)."""
+"""The box of a GRU and its contraction there (Note [mathematics], sections 7.2, 7.3)."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The box of an LSTM and its contraction there (MATH 7.1)."""
+"""The box of an LSTM and its contraction there (Note [mathematics], section 7.1)."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Runs in windows of time under attack: their states, sweeps, roundings and gradients (MATH 6)."""
+"""Runs in windows of time under attack: their states, sweeps, roundings and gradients (Note [mathematics], section 6)."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, Identity, ReLU, Tanh
 from steadyrnn.bounds.gradients import Constants, layer_constants
-from steadyrnn.bounds.memory import state_radius
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.parallel import (
     boundary_errors,
     required_warmup,

@@ -1,4 +1,4 @@
-"""The box a GRU's states cannot leave, and its contraction there: MATH 7.2."""
+"""The box a GRU's states cannot leave, and its contraction there: Note [mathematics], section 7.2."""
 
 import math
 from collections.abc import Callable
@@ -27,6 +27,9 @@ from .gates import (
 from .norms import Contraction, MaxNorm, above
 
 __all__ = ["GRUBox", "gru_box", "gru_contraction", "gru_input_gain", "gru_radius", "gru_rate", "gru_scalar_test"]
+
+GRU_ENTRYWISE = "entrywise bound of a GRU (docs/notes/mathematics.md, 7.2)"
+"""The theorem behind :func:`gru_contraction`."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ def gru_contraction(weight_hh: Tensor, box: GRUBox) -> Contraction:
         Systems and Control Letters 157, 2021. https://arxiv.org/abs/2011.06806 (made entrywise).
     """
     weights = perron_weights(_comparison(weight_hh, box), box.hidden)
-    return Contraction(gru_rate(weight_hh, box, weights), MaxNorm(weights), "MATH 7.2")
+    return Contraction(gru_rate(weight_hh, box, weights), MaxNorm(weights), GRU_ENTRYWISE)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from steadyrnn.bounds.norms import above
+from steadyrnn.certificates.base import LayeredReport
 from steadyrnn.errors import CertificateError
 
 from .gradients import Evidence
@@ -47,7 +48,7 @@ class LayerRun:
 
 
 @dataclass(frozen=True)
-class ParallelReport:
+class ParallelReport(LayeredReport[LayerRun]):
     """What the last call proves: every h_t is within ``error`` (2-norm) of the sequential run's.
 
     That is ``truncation + rounding``, or, where the call was verified, one number that was proven from the states themselves.
@@ -63,11 +64,6 @@ class ParallelReport:
     tol: float
     layers: tuple[LayerRun, ...]
     evidence: Evidence = field(default_factory=Evidence, compare=False, repr=False)
-
-    @property
-    def slowest(self) -> LayerRun:
-        """The run of the layer with the largest rate."""
-        return max(self.layers, key=lambda layer: layer.rate)
 
     @property
     def truncation(self) -> float:
@@ -134,16 +130,6 @@ class ParallelReport:
     def windows(self) -> int:
         """How many windows ran as one batch."""
         return self.slowest.windows
-
-    @property
-    def rate(self) -> float:
-        """The largest rate of a layer."""
-        return self.slowest.rate
-
-    @property
-    def norm(self) -> str:
-        """The norm of that rate."""
-        return self.slowest.norm
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; ``gradient`` (of truncation alone) is None where there is no bound."""

@@ -12,7 +12,7 @@ import steadyrnn as sr
 from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.layer import read_layers
+from steadyrnn.certificates.certify import read_layers
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.cuda import window_loop
 from steadyrnn.engines.cuda.window_gradients import plain_windows
