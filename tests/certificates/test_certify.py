@@ -407,3 +407,19 @@ def test_dropout_in_training_widens_the_input_of_the_next_layer() -> None:
     lstm = small_gates(nn.LSTM(3, 5, num_layers=2, dropout=0.5), 0.2)
     training, evaluating = certify(lstm.train(), input_bound=1.0), certify(lstm.eval(), input_bound=1.0)
     assert training.layers[1].best.rate > evaluating.layers[1].best.rate
+
+
+@pytest.mark.parametrize("name", ["spectral", "exp", "ball", "polar", "ornn", "cayley"])
+def test_a_constraint_is_evaluated_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gru = sr.GRU(2, 4, num_layers=2, transition={"n": name, "z": name})
+    kind = type(gru.transition_l0.n.constraint)
+    calls: list[object] = []
+    forward = kind.forward
+
+    def counted(self: sr.Constraint, *raw: torch.Tensor) -> torch.Tensor:
+        calls.append(self)
+        return forward(self, *raw)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    certify(gru, input_bound=1.0)
+    assert len(calls) == len(set(calls)) == 4

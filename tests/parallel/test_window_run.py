@@ -16,9 +16,8 @@ from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
-from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.base import Recurrence, flattened, grouped, lengths_of
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened, grouped
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 from steadyrnn.parallel.plan import choose_fused, choose_windows

@@ -80,7 +80,7 @@ def scaled_rate(weight: Tensor, scaling: Tensor) -> float:
 
     Each computed entry of the matrix is within :math:`2u` of itself of the true one, which moves the norm by at most
     :math:`2u` of the Frobenius norm; this and what underflows is added to
-    :func:`~steadyrnn.linalg.norms.spectral_norm_bound`.
+    :func:`~steadyrnn.bounds.norms.spectral_norm_bound`.
 
     Args:
         weight: :math:`W`, shape ``(H, H)``.

@@ -13,11 +13,11 @@ from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, check_finite
-from steadyrnn.constraints.sharded import whole
+from steadyrnn.constraints.slot import whole
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
-from steadyrnn.layers.transition import Transition
+from steadyrnn.layers.weights import Transition
 
 __all__ = ["RECURRENT", "Weights", "is_recurrent", "read_weights", "used_tensors"]
 

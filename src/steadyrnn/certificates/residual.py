@@ -10,9 +10,8 @@ from torch import Tensor
 from steadyrnn.bounds.norms import ROUND_OFF, TINY, above
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
-from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.base import Recurrence, lengths_of, stacked
 from steadyrnn.engines.reference import recurrent_product
-from steadyrnn.engines.weights import stacked
 
 __all__ = ["ExactStep", "Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
 

@@ -11,8 +11,7 @@ from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.record import CellRecord
 from steadyrnn.checks import multiplies_in_full_float32
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.weights import Gate, as_gates
+from steadyrnn.engines.base import Gate, Recurrence, as_gates
 from steadyrnn.errors import CertificateError
 
 __all__ = ["Sizes", "local_rounding", "sizes_of"]

@@ -26,8 +26,7 @@ from steadyrnn.errors import (
     NotFiniteError,
     ShapeError,
 )
-from steadyrnn.layers.arguments import check_input, check_states
-from steadyrnn.layers.packed import Opened, open_sequence
+from steadyrnn.layers.sequence import Opened, check_input, check_states, open_sequence
 
 from .certify import certify_layer, check_bound, check_effort, covering, digest_of, only_layer
 from .largest_norm import largest_norm

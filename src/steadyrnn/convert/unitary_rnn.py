@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.errors import ArgumentError
-from steadyrnn.layers.arguments import check_states
-from steadyrnn.layers.packed import open_sequence
 from steadyrnn.layers.rnn import RNN
+from steadyrnn.layers.sequence import check_states, open_sequence
 
 from .dilate import Ball
 

@@ -18,9 +18,8 @@ from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agr
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.base import Recurrence, flattened, grouped, stacked
 from steadyrnn.engines.cuda.norms import every_norm
-from steadyrnn.engines.weights import flattened, grouped, stacked
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 

@@ -24,9 +24,8 @@ from steadyrnn.convert.torch_nn import from_torch
 from steadyrnn.convert.unitary_rnn import input_slack
 from steadyrnn.engines.compiler import uncompiled
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
-from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.packed import Opened, close_sequence, open_sequence
+from steadyrnn.layers.sequence import Opened, check_input, check_states, close_sequence, open_sequence
 
 from .gradients import gradient_refusal
 from .report import LayerRun, ParallelReport
