@@ -46,7 +46,7 @@ def gru_box(
     input_bound: float,
     reset_after: bool = True,
     rounds: int = 20,
-    initial_bound: Bound = 0.0,
+    initial_bound: gates.Bound = 0.0,
 ) -> GRUBox:
     r"""Return a box that no trajectory of a GRU leaves.
 
@@ -71,7 +71,7 @@ def gru_box(
         input_bound: :math:`B_x \ge |x_{t,j}|`.
         reset_after: Whether the reset gate multiplies the recurrent product, or the state before it.
         rounds: How often to tighten the box; each round is valid.
-        initial_bound: gates.Bound on the entries of :math:`|h_0|`, a number or one a unit, shape ``(H,)``.
+        initial_bound: Bound on the entries of :math:`|h_0|`, a number or one per unit, shape ``(H,)``.
 
     Example:
         >>> gru = torch.nn.GRU(3, 5)

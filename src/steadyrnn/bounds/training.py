@@ -168,14 +168,7 @@ def steps_for_closed_form(rate: float, eta: float) -> int:
     .. math:: k = \Bigl\lceil \frac{2}{\ln(1/\lambda)} \ln \frac{2}{e \eta \ln(1/\lambda)} \Bigr\rceil
 
     since :math:`\ln k \le ak - 1 - \ln a` for every :math:`a > 0`; take :math:`a = \ln(1/\lambda) / 2`. At most about twice
-    the number that :func:`steps_for` finds.
-
-    Args:
-        rate: :math:`\lambda < 1`.
-        eta: :math:`\eta > 0`.
-
-    Returns:
-        k, at least 1.
+    the number that :func:`steps_for` finds, for the same arguments.
 
     Example:
         >>> steps_for_closed_form(0.9, 1e-8)

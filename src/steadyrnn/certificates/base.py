@@ -4,9 +4,9 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["BaseCertificate", "Claim", "LayeredReport", "contraction_in_words", "rate_in_words"]
+__all__ = ["BaseCertificate", "Claim", "LayerRecord", "LayeredReport", "contraction_in_words", "rate_in_words"]
 
 
 def contraction_in_words(rate: float) -> str:
@@ -140,16 +140,19 @@ def as_json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-class LayerRecord(Protocol):
-    """What is reported of one layer: at least its rate of contraction, and the norm it holds in."""
+@dataclass(frozen=True)
+class LayerRecord:
+    """What every report says of one layer.
 
-    @property
-    def rate(self) -> float:
-        """The proven rate."""
+    Args:
+        name: The end of the names of its weights.
+        rate: The proven rate of contraction.
+        norm: The norm it holds in.
+    """
 
-    @property
-    def norm(self) -> str:
-        """Its norm."""
+    name: str
+    rate: float
+    norm: str
 
 
 Record = TypeVar("Record", bound=LayerRecord)

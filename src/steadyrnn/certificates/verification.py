@@ -5,27 +5,21 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import LayeredReport
+from .base import LayeredReport, LayerRecord
 
 __all__ = ["LayerVerification", "Verification"]
 
 
 @dataclass(frozen=True)
-class LayerVerification:
+class LayerVerification(LayerRecord):
     """One layer in one direction.
 
     Args:
-        name: The end of the names of its weights.
-        rate: The proven rate of contraction.
-        norm: The norm it holds in.
         residual: The largest norm, in that norm, of what a step left over, float64's own rounding and what the layer below
             is wrong by included.
         error: Bound on the 2-norm of the error of every output of the layer.
     """
 
-    name: str
-    rate: float
-    norm: str
     residual: float
     error: float
 

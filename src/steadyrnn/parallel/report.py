@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from steadyrnn.bounds.norms import above
-from steadyrnn.certificates.base import LayeredReport
+from steadyrnn.certificates.base import LayeredReport, LayerRecord
 from steadyrnn.errors import CertificateError
 
 from .gradients import Evidence
@@ -13,13 +13,10 @@ __all__ = ["LayerRun", "ParallelReport"]
 
 
 @dataclass(frozen=True)
-class LayerRun:
+class LayerRun(LayerRecord):
     """One layer of the stack in one call.
 
     Args:
-        name: The end of the names of its weights.
-        rate: The proven rate of contraction.
-        norm: The norm it holds in.
         warmup: Steps that each window runs before its outputs count.
         chunk: Steps whose outputs count.
         windows: How many windows ran as one batch; 1 is the sequential run.
@@ -33,9 +30,6 @@ class LayerRun:
             run was not verified.
     """
 
-    name: str
-    rate: float
-    norm: str
     warmup: int
     chunk: int
     windows: int
