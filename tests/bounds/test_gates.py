@@ -62,7 +62,7 @@ def test_underflow_is_counted() -> None:
     tiny = torch.full((1, 1), 1e-200, dtype=torch.float64)
     gate = gates.Gate(tiny, torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
     assert float(gate.highest(tiny[0])) > 0  # the product is 1e-400
-    assert float(gates.raised(torch.zeros(1, dtype=torch.float64), 1)) > 0
+    assert float(gates.round_up(torch.zeros(1, dtype=torch.float64), 1)) > 0
 
 
 @given(n=st.integers(1, 6), seed=st.integers(0, 2**31))

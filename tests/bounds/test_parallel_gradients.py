@@ -34,7 +34,7 @@ from tests.bounds.windows import (
 
 
 class Gradient:
-    """The gradient by (W, U) of the sum of a loss a step, of a layer with input weight U = I, by adjoints in chunks."""
+    """The gradient by (W, U) of the sum of one loss per step, of a layer with input weight U = I, by adjoints in chunks."""
 
     def __init__(self, w: Tensor, inputs: Tensor, act: Activation, loss: Tensor, chunk: int) -> None:
         self.w, self.inputs, self.act, self.loss, self.chunk = w, inputs, act, loss, chunk

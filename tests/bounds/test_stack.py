@@ -168,7 +168,7 @@ def test_what_float64_cannot_follow_is_said(rates: list[float], gains: list[floa
 
 @pytest.mark.parametrize("numbers", [([], [], []), ([0.5], [1.0, 1.0], [1.0]), ([0.5, 0.5], [1.0, 1.0], [1.0])])
 def test_there_is_one_number_a_layer(numbers: tuple[list[float], list[float], list[float]]) -> None:
-    with pytest.raises(ShapeError, match="`rates`, `radii` and `gains` must hold one number a layer"):
+    with pytest.raises(ShapeError, match="`rates`, `radii` and `gains` must hold one number per layer"):
         stack_errors(*numbers, steps=1)
 
 

@@ -176,7 +176,7 @@ def constants_of(activation: Activation) -> Constants:
 
 
 class Windowed:
-    """The gradient by W and U of a sum of losses g'h + (bend / 2) |h|^2, one a step, with states and adjoints in windows."""
+    """The gradient by W and U of a sum of losses g'h + (bend / 2) |h|^2, one per step, with states and adjoints in windows."""
 
     def __init__(self, activation: Activation, at: Point, bend: float, begin: list[Tensor]) -> None:
         self.at, self.begin, self.activation = at, begin, activation

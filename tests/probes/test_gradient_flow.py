@@ -165,11 +165,11 @@ def test_the_gradient_of_a_loss_by_the_input_is_autograds(name: str) -> None:
     assert_close(flow.frobenius, x.grad.norm(dim=-1).amax(1).flip(0))
 
 
-@pytest.mark.parametrize("shape", ["a value a step", "a value a step and row"])
+@pytest.mark.parametrize("shape", ["a value per step", "a value per step and row"])
 @pytest.mark.parametrize("name", ["tanh", "stack of lstm", "torch's gru"])
 def test_losses_a_step_are_taken_by_their_distance_from_the_input(name: str, shape: str) -> None:
     module, x = MODULES[name](), torch.randn(T, B, D, **DOUBLE)
-    dims = (-2, -1) if shape == "a value a step" else (-1,)
+    dims = (-2, -1) if shape == "a value per step" else (-1,)
     flow = gradient_flow(module, x, lambda outputs: outputs.square().sum(dims), wrt="input")
     jacobian = torch.autograd.functional.jacobian(lambda v: module(v)[0].square().sum((-2, -1)), x)  # (T, T, B, D)
     sizes = jacobian.norm(dim=-1)  # of the loss at u by the input at t: (u, t, B)

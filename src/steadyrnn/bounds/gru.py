@@ -21,7 +21,7 @@ GRU_ENTRYWISE = "entrywise bound of a GRU (docs/notes/mathematics.md, 7.2)"
 
 @dataclass(frozen=True)
 class GRUBox:
-    """Bounds on the gates, the candidate and the state of a GRU, one a unit: float64, shape ``(H,)``, rounded outwards.
+    """Bounds on the gates, the candidate and the state of a GRU, one per unit: float64, shape ``(H,)``, rounded outwards.
 
     ``update_low`` and ``update_high`` enclose torch's ``z``, the share of the old state that is kept; ``reset`` bounds
     ``r``, ``candidate`` the absolute value of ``n``, ``hidden`` that of the state, and ``gated`` that of what the reset
@@ -87,7 +87,7 @@ def gru_box(
 
     def around(hidden: Tensor) -> GRUBox:
         reset = gates.sigmoid_above(r.highest(hidden))
-        gated = gates.raised(n.recurrent @ hidden + inner, len(hidden) + 8) if reset_after else hidden
+        gated = gates.round_up(n.recurrent @ hidden + inner, len(hidden) + 8) if reset_after else hidden
         candidate = gates.tanh_above(_candidate_reach(n, reset, gated, reset_after))
         low, high = gates.sigmoid_below(z.lowest(hidden)), gates.sigmoid_above(z.highest(hidden))
         return GRUBox(reset, low, high, candidate, hidden, gated, reset_after)
@@ -191,7 +191,7 @@ def gru_rate(weight_hh: Tensor, box: GRUBox, weights: Tensor) -> float:
     """
     weights = gates.check_norm(MaxNorm(weights), len(box.hidden), "the state").to(box.hidden.device)
     ratio = _comparison(weight_hh, box)(weights) / weights
-    return float(gates.raised(ratio, 2 * len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
+    return float(gates.round_up(ratio, 2 * len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
 
 
 def gru_radius(box: GRUBox, norm: MaxNorm) -> float:
@@ -241,7 +241,7 @@ def gru_input_gain(weight_ih: Tensor, weight_hh: Tensor, box: GRUBox, norm: MaxN
     through = box.gated.unsqueeze(1) * r / 4
     moved = n + (through if box.reset_after else recurrent @ through)
     rows = (1 - box.update_low).unsqueeze(1) * moved + (box.hidden + box.candidate).unsqueeze(1) * z / 4  # (H, D)
-    return float(gates.raised(rows.norm(dim=1) / weights, size + rows.shape[1] + 32).max())
+    return float(gates.round_up(rows.norm(dim=1) / weights, size + rows.shape[1] + 32).max())
 
 
 def _bias(name: str, bias: Tensor | None, weight_hh: Tensor) -> Tensor:
@@ -257,7 +257,7 @@ def _bias(name: str, bias: Tensor | None, weight_hh: Tensor) -> Tensor:
 def _candidate_reach(gate: gates.Gate, reset: Tensor, gated: Tensor, reset_after: bool) -> Tensor:
     """Return the largest absolute argument of the candidate's hyperbolic tangent, rounded up."""
     recurrent = reset * gated if reset_after else gate.recurrent @ (reset * gated)
-    return gates.raised(gate.reach + gate.bias + recurrent, len(reset) + 8)
+    return gates.round_up(gate.reach + gate.bias + recurrent, len(reset) + 8)
 
 
 def _comparison(weight_hh: Tensor, box: GRUBox) -> Callable[[Tensor], Tensor]:

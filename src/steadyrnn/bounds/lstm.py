@@ -16,7 +16,7 @@ from .gates import (
     check_norm,
     gate_rows,
     perron_weights,
-    raised,
+    round_up,
     sigmoid_above,
     sigmoid_below,
     tanh_above,
@@ -40,7 +40,7 @@ LSTM_ENTRYWISE = "Proposition 5 of Miller and Hardt (2019), entrywise (docs/note
 
 @dataclass(frozen=True)
 class LSTMBox:
-    """Largest values of the gates and largest absolute values of candidate and states, one a unit.
+    """Largest values of the gates and largest absolute values of candidate and states, one per unit.
 
     Each is a float64 tensor of shape ``(H,)``, rounded up. The candidate is torch's ``g``.
     """
@@ -98,7 +98,7 @@ def lstm_box(
         bias: The sum of both bias vectors, taken in float64, shape ``(4H,)``, or None.
         input_bound: :math:`B_x \ge |x_{t,j}|`.
         rounds: How often to tighten the box; each round is valid.
-        initial_bound: Bound on the entries of :math:`|h_0|` and :math:`|c_0|`, a number or one a unit, shape ``(H,)``;
+        initial_bound: Bound on the entries of :math:`|h_0|` and :math:`|c_0|`, a number or one per unit, shape ``(H,)``;
             or a pair of these, for :math:`h_0` and :math:`c_0`.
 
     Example:
@@ -122,12 +122,12 @@ def lstm_box(
         opening, forget, output = (gate.highest(hidden) for gate in (i, f, o))
         enters, candidate = sigmoid_above(opening), tanh_above(g.highest(hidden))
         leak = sigmoid_below(-forget)  # 1 - f without cancellation
-        cell = torch.where(leak > 0, raised(enters * candidate / leak, 8), math.inf).maximum(first_cell)
+        cell = torch.where(leak > 0, round_up(enters * candidate / leak, 8), math.inf).maximum(first_cell)
         return LSTMBox(sigmoid_above(forget), enters, sigmoid_above(output), candidate, cell, hidden)
 
     box = around(first_hidden.clamp(min=1.0))
     for _ in range(rounds):
-        reached = raised(box.output * box.squashed, 4).maximum(first_hidden)
+        reached = round_up(box.output * box.squashed, 4).maximum(first_hidden)
         box = around(box.hidden.minimum(reached))
     return box
 
@@ -232,7 +232,7 @@ def lstm_rate(weight_hh: Tensor, box: LSTMBox, weights: Tensor) -> float:
     """
     weights = check_norm(MaxNorm(weights), 2 * len(box.hidden), "(c, h)").to(box.hidden.device)
     ratio = _comparison(weight_hh, box)(weights) / weights
-    return float(raised(ratio, len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
+    return float(round_up(ratio, len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
 
 
 def lstm_radius(box: LSTMBox, norm: MaxNorm) -> float:
@@ -277,7 +277,7 @@ def lstm_input_gain(weight_ih: Tensor, box: LSTMBox, norm: MaxNorm) -> float:
     weights = check_norm(norm, 2 * len(box.hidden), "(c, h)").to(box.hidden.device)
     cell, rest = _gains(absolute_parts("weight_ih", weight_ih, 4, len(box.hidden)), box)
     both = torch.cat([cell, box.output.unsqueeze(1) * cell + rest])  # (2H, D)
-    gain = raised(both.norm(dim=1) / weights, both.shape[1] + 32).max()
+    gain = round_up(both.norm(dim=1) / weights, both.shape[1] + 32).max()
     return float(gain) if bool(gain.isfinite()) else math.inf
 
 

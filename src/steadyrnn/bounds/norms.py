@@ -293,7 +293,7 @@ class MaxNorm(Norm):
         """Refuse weights that make no norm."""
         weights = check_finite("weights", self.weights).detach().double()
         if weights.dim() != 1 or not bool((weights > 0).all()):
-            raise ArgumentError("`weights` must be positive numbers, one an entry of the state.")
+            raise ArgumentError("`weights` must be positive numbers, one per entry of the state.")
         object.__setattr__(self, "weights", weights)
 
     @property

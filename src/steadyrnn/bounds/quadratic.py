@@ -25,13 +25,13 @@ from .scaling import (
     check_slope,
     from_raw,
     log_limit,
-    normalised,
+    normalize,
     raw_slopes,
-    scaled,
+    scale_matrix,
     scaled_rate,
     times_slope,
     to_raw,
-    unscaled,
+    undo_normalizing,
 )
 
 __all__ = ["doubled_solutions", "estimated_radius", "quadratic_contraction", "quadratic_rate"]
@@ -43,7 +43,7 @@ MARGINS = (1e-5, 3e-4, 1e-2)
 COMPLETE = 32
 """Up to this width every eigenvalue is computed, in float64; beyond, the outermost ones by Lanczos, in float32."""
 KEPT = 8
-"""How many eigenvectors an angle are differentiated: the others hardly count."""
+"""How many eigenvectors per angle are differentiated: the others hardly count."""
 _DOUBLINGS = 40
 _OUTSIDE = "`root` must have S = root^T root strictly between 0 and 2I, further from both than rounding, as the identity has."
 
@@ -102,7 +102,7 @@ def quadratic_rate(weight: Tensor, root: Tensor, scaling: Tensor) -> float:
         Boyd, El Ghaoui, Feron, Balakrishnan. Linear Matrix Inequalities in System and Control Theory. SIAM 1994
         (the S-procedure).
     """
-    wide, exponent = normalised(check_recurrent(weight))
+    wide, exponent = normalize(check_recurrent(weight))
     if root.shape != wide.shape:
         raise ShapeError(f"`root` must have shape {tuple(wide.shape)}, as `weight` has, but has {tuple(root.shape)}.")
     root = check_finite("root", root).detach().double().to(wide.device)
@@ -111,14 +111,14 @@ def quadratic_rate(weight: Tensor, root: Tensor, scaling: Tensor) -> float:
     whitening, second = _whitening(root)
     if exponent is None:
         return 0.0
-    middle = scaled(wide, d)
+    middle = scale_matrix(wide, d)
     product = whitening @ middle @ inverse
     sizes = frobenius_above(whitening) * frobenius_above(middle) * frobenius_above(inverse)
     error = above(4 * (len(wide) + 4) * ROUND_OFF * sizes)
     error += UNDERFLOW * (1 + frobenius_above(whitening) * frobenius_above(inverse))
     bound = above(spectral_norm_bound(product, SQUARINGS) + error)
     stored = 4 * ROUND_OFF * frobenius_above(root) * frobenius_above(inverse) / (1 - first)  # of rounding RD
-    return unscaled(above(bound / ((1 - first) * math.sqrt(1 - second)) * (1 + stored)), exponent)
+    return undo_normalizing(above(bound / ((1 - first) * math.sqrt(1 - second)) * (1 + stored)), exponent)
 
 
 @torch.no_grad()
@@ -171,7 +171,7 @@ def quadratic_contraction(
     d = best_scaling(weight, max_condition) if start_scaling is None else start_scaling
     rate = scaled_rate(weight, d)
     best = Contraction(times_slope(rate, slope), Ellipsoid(d), DIAGONAL_SCALING)
-    wide, exponent = normalised(check_recurrent(weight))
+    wide, exponent = normalize(check_recurrent(weight))
     if exponent is None:
         return best
     limit = log_limit(max_condition)
@@ -180,7 +180,7 @@ def quadratic_contraction(
     for stage in STAGES[:stages]:
         raw = descend_radius(searched, raw, limit, stage, steps)
     d = from_raw(raw.double(), limit)
-    verified, root = _best_root(weight, scaled(wide, d), d)
+    verified, root = _best_root(weight, scale_matrix(wide, d), d)
     if root is None or not verified < rate:
         return best
     return Contraction(times_slope(verified, slope), Ellipsoid(root * d, d), QUADRATIC_NORM)
@@ -293,7 +293,7 @@ def descend_radius(wide: Tensor, raw: Tensor, limit: float, stage: Stage, steps:
 
     @torch.no_grad()
     def closure() -> Tensor:
-        value, gradient = smooth_radius(scaled(wide, from_raw(raw, limit)), stage)
+        value, gradient = smooth_radius(scale_matrix(wide, from_raw(raw, limit)), stage)
         raw.grad = gradient * raw_slopes(raw, limit)
         return raw.new_tensor(value)
 

@@ -90,12 +90,12 @@ def scaled_rate(weight: Tensor, scaling: Tensor) -> float:
         >>> scaled_rate(torch.tensor([[0.0, 4.0], [1.0, 0.0]]), torch.tensor([0.5, 1.0])) - 2.0 < 1e-4
         True
     """
-    wide, exponent = normalised(check_recurrent(weight))
+    wide, exponent = normalize(check_recurrent(weight))
     scaling = check_scaling(scaling, len(wide)).to(wide.device)
     if exponent is None:
         return 0.0
-    bound = spectral_norm_bound(scaled(wide, scaling), SQUARINGS)
-    return unscaled(above(bound * (1 + 4 * math.sqrt(len(wide)) * ROUND_OFF)) + len(wide) * UNDERFLOW, exponent)
+    bound = spectral_norm_bound(scale_matrix(wide, scaling), SQUARINGS)
+    return undo_normalizing(above(bound * (1 + 4 * math.sqrt(len(wide)) * ROUND_OFF)) + len(wide) * UNDERFLOW, exponent)
 
 
 @torch.no_grad()
@@ -129,7 +129,7 @@ def best_scaling(weight: Tensor, max_condition: float = 1e6, steps: int = 30) ->
         2.0
     """
     limit = log_limit(max_condition)
-    wide, exponent = normalised(check_recurrent(weight))
+    wide, exponent = normalize(check_recurrent(weight))
     if steps != 0:
         check_positive_int("steps", steps)
     ones = torch.ones_like(wide[:, 0])
@@ -223,7 +223,7 @@ def check_scaling(scaling: Tensor, size: int) -> Tensor:
     return wide
 
 
-def normalised(weight: Tensor) -> tuple[Tensor, int | None]:
+def normalize(weight: Tensor) -> tuple[Tensor, int | None]:
     """Return the matrix in float64 over a power of two, largest entry about 1, and the exponent (None for a zero one)."""
     wide = weight.detach().double()
     largest = float(wide.abs().max())
@@ -234,7 +234,7 @@ def normalised(weight: Tensor) -> tuple[Tensor, int | None]:
     return wide * math.ldexp(1.0, -half) * math.ldexp(1.0, half - exponent), exponent
 
 
-def unscaled(bound: float, exponent: int) -> float:
+def undo_normalizing(bound: float, exponent: int) -> float:
     """Return a bound for the matrix before it was normalised, rounded up, infinite beyond the largest number."""
     try:
         return math.nextafter(above(math.ldexp(bound, exponent)), math.inf)
@@ -242,7 +242,7 @@ def unscaled(bound: float, exponent: int) -> float:
         return math.inf
 
 
-def scaled(wide: Tensor, scaling: Tensor) -> Tensor:
+def scale_matrix(wide: Tensor, scaling: Tensor) -> Tensor:
     """Return ``diag(d) W diag(d)^-1`` for entries up to 1, each within two roundings and an underflow."""
     d = scaling / 2.0 ** (math.frexp(float(scaling.max()))[1] - 1)  # below 2, and exact
     return d.unsqueeze(1) * wide / d
@@ -299,7 +299,7 @@ def _descend(wide: Tensor, raw: Tensor, limit: float, squarings: int, steps: int
 
     @torch.no_grad()
     def closure() -> Tensor:
-        powers = Powers.of(scaled(wide, from_raw(raw, limit)), squarings)
+        powers = Powers.of(scale_matrix(wide, from_raw(raw, limit)), squarings)
         gradient = (powers.row_diagonal() - powers.column_diagonal()) / powers.trace
         raw.grad = gradient * raw_slopes(raw, limit)
         return powers.log_norm()

@@ -38,7 +38,7 @@ def stack_errors(rates: Sequence[float], radii: Sequence[float], gains: Sequence
         steps: How many inputs are read.
 
     Returns:
-        One bound a layer, rounded up.
+        One bound per layer, rounded up.
 
     Example:
         >>> [round(error, 9) for error in stack_errors([0.5, 0.5], [8.0, 8.0], [1.0, 1.0], steps=3)]
@@ -101,7 +101,7 @@ def _check_layers(
 ) -> tuple[list[float], list[float], list[float]]:
     if not len(rates) == len(radii) == len(gains) or not rates:
         raise ShapeError(
-            "`rates`, `radii` and `gains` must hold one number a layer each, "
+            "`rates`, `radii` and `gains` must hold one number per layer each, "
             f"but hold {len(rates)}, {len(radii)} and {len(gains)}."
         )
     return (

@@ -96,7 +96,7 @@ def certify(
             return certify_model(module, input_bound, inputs, effort)
         layer = module if is_recurrent(module) else only_layer(module)
         if inputs is not None:
-            return certify_on(certify_recurrent(layer, covering(input_bound), effort), layer, inputs)
+            return certify_on(certify_recurrent(layer, cover_rounding(input_bound), effort), layer, inputs)
         return certify_recurrent(layer, input_bound, effort)
 
 
@@ -106,7 +106,7 @@ def check_effort(effort: str) -> None:
         raise ArgumentError(f"`effort` must be 'auto', 'full' or 'fast', but is {effort!r}.")
 
 
-def covering(input_bound: float | None) -> float | None:
+def cover_rounding(input_bound: float | None) -> float | None:
     """Return a bound that covers vectors scaled to the user's and rounded, for inputs that will be held against it."""
     return None if input_bound is None else input_bound * (1 + 1e-6)
 
@@ -147,7 +147,7 @@ def certify_model(model: SequenceModel, input_bound: float | None, inputs: Tenso
         input_bound = longest
         inputs = None if inputs is None else model.embedding(inputs)
     gain = spectral_norm_bound(model.readout.weight.detach())
-    bound = input_bound if inputs is None else covering(input_bound)
+    bound = input_bound if inputs is None else cover_rounding(input_bound)
     found = replace(certify_recurrent(model.rnn, bound, effort), module=type(model).__name__, readout_gain=gain)
     return found if inputs is None else certify_on(found, model.rnn, inputs)
 

@@ -16,7 +16,7 @@ from steadyrnn.gpu.graph import replayed
 
 from .measure import Measure
 from .proof import Proof, recurrence_of, to_output
-from .residual import ExactStep, in_double, leftovers, scan_rounding, turned
+from .residual import ExactStep, in_double, in_running_order, scan_rounding, step_residuals
 from .rounding import UNITS, local_rounding
 from .verification import LayerVerification
 
@@ -55,16 +55,16 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()  # another stream may use it next
         proof.prepared[device] = ready
-    wrong = None if entering is None else turned(entering, run)
+    wrong = None if entering is None else in_running_order(entering, run)
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
-    given = (turned(run.input, run), turned(output, run), wrong, running, *run.state)
+    given = (in_running_order(run.input, run), in_running_order(output, run), wrong, running, *run.state)
     evaluate = proof.prepared[device]
     errors, largest = replayed(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
     record = LayerVerification(proof.weights.name, contraction.rate, contraction.norm.name, residual, error)
-    return LayerErrors(turned(errors, run), record)
+    return LayerErrors(in_running_order(errors, run), record)
 
 
 def has_kernel(cell: Cell) -> bool:
@@ -104,7 +104,7 @@ class Evaluation:
         own = self.rounding(x, output, start[0])
         residuals = output.new_empty(output.shape[:2], dtype=torch.float64)
         moved = None if self.box is None else torch.zeros_like(residuals)
-        for part in leftovers(self.step, x, start, output, self.box):
+        for part in step_residuals(self.step, x, start, output, self.box):
             norms = self.measure(part.residual).add_(own + part.cell_residual, alpha=self.measure.upper)
             if wrong is not None:
                 norms += above(tier.input_gain) * wrong[part.times]

@@ -18,7 +18,7 @@ from .rounding import Sizes, sizes_of
 from .theories import THEORIES
 from .tiers import Tier
 
-__all__ = ["Proof", "coarse", "covering_state", "proof_of", "recurrence_of", "to_output"]
+__all__ = ["Proof", "covering_state", "proof_of", "recurrence_of", "round_coarsely", "to_output"]
 
 _DIRECTIONS = 64
 """Directions, drawn once, in which the norms of a layer are compared."""
@@ -90,21 +90,23 @@ def recurrence_of(
 def covering_state(weights: Weights, state: State) -> Weights:
     """Return the weights with initial states that cover the given ones, each (B, H): a gated layer's box holds them.
 
-    The box depends on the largest entries of h and of c alone. They are rounded up a little (:func:`coarse`), so that runs
+    The box depends on the largest entries of h and of c alone. They are rounded up (:func:`round_coarsely`), so that runs
     from other states find the same proof.
     """
     if not THEORIES[weights.cell.record.theorem].needs_inputs:
         return weights
     given = [s.detach() for s in state if s.numel()]
     largest = torch.stack([s.abs().max() for s in given]).tolist() if given else [0.0] * len(state)
-    return replace(weights, initial=tuple(weights.weight_hh.new_full((weights.size,), coarse(most)) for most in largest))
+    return replace(
+        weights, initial=tuple(weights.weight_hh.new_full((weights.size,), round_coarsely(most)) for most in largest)
+    )
 
 
-def coarse(bound: float) -> float:
+def round_coarsely(bound: float) -> float:
     """Return a bound that is not below the given one, and at most 1.1 percent above: one of 64 for each power of 2.
 
     Example:
-        >>> coarse(0.0), coarse(1.0), round(coarse(1.001), 4)
+        >>> round_coarsely(0.0), round_coarsely(1.0), round(round_coarsely(1.001), 4)
         (0.0, 1.0, 1.0109)
     """
     if bound <= 0 or not bound < 2.0**1000:

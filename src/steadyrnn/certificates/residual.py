@@ -13,7 +13,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.engines.base import Recurrence, lengths_of, stacked
 from steadyrnn.engines.reference import recurrent_product
 
-__all__ = ["ExactStep", "Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
+__all__ = ["ExactStep", "StepResiduals", "in_double", "in_running_order", "linear_scan", "scan_rounding", "step_residuals"]
 
 _BLOCK, _CUDA_BLOCK = 3 * 2**17, 2**27
 """Numbers at work at once, states, inputs and gates: on a CPU as many as stay in its cache."""
@@ -21,7 +21,7 @@ _WIDE = 1024
 """Entries from which on a step of a scan costs a CPU more than the call that starts it."""
 
 
-class Leftover(NamedTuple):
+class StepResiduals(NamedTuple):
     """Some steps of a run, one after another, and what each leaves over."""
 
     times: slice
@@ -49,7 +49,7 @@ def in_double(recurrence: Recurrence) -> Recurrence:
     )  # fmt: skip
 
 
-def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
+def in_running_order(sequence: Tensor, recurrence: Recurrence) -> Tensor:
     """Return a sequence (T, B, ...) in the order in which the recurrence meets its steps; twice, it is as it was.
 
     A row that runs backwards starts at its own last step. What lies behind its end stays where it is.
@@ -58,7 +58,7 @@ def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
         >>> from steadyrnn.cells.registry import CELLS
         >>> zero, sizes = torch.zeros(1, 1), torch.tensor([1, 1, 0])
         >>> run = Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero, batch_sizes=sizes, reverse=True)
-        >>> turned(torch.tensor([[1.0], [2.0], [3.0]]), run).flatten()
+        >>> in_running_order(torch.tensor([[1.0], [2.0], [3.0]]), run).flatten()
         tensor([2., 1., 3.])
     """
     if not recurrence.reverse:
@@ -73,7 +73,9 @@ def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
 
 
 @torch.no_grad()
-def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: State | None = None) -> Iterator[Leftover]:
+def step_residuals(
+    step: "ExactStep", x: Tensor, state: State, output: Tensor, box: State | None = None
+) -> Iterator[StepResiduals]:
     r"""Evaluate every step from the computed state before it, and yield what the computed state behind it has over.
 
     .. math:: \hat h_t - \Phi_h(\hat s_{t-1}, x_t)
@@ -87,7 +89,7 @@ def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: S
 
     Args:
         step: One step in float64.
-        x: Inputs in the order in which the recurrence meets them (:func:`turned`), any dtype, shape (T, B, D).
+        x: Inputs in the order in which the recurrence meets them (:func:`in_running_order`), any dtype, shape (T, B, D).
         state: Initial states in float64, each (B, H).
         output: :math:`\hat h_1, \dots, \hat h_T`, any dtype, shape (T, B, H).
         box: Bounds on the entries of h (and c), each (H,): states are moved into it first.
@@ -117,7 +119,7 @@ def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: S
             residual = step.residual(before, behind, memory)
         else:
             residual, cell, left = step.lstm_residual(before, behind, cell, box, memory)
-        yield Leftover(times, residual, moved, left)
+        yield StepResiduals(times, residual, moved, left)
         if times.stop < steps:
             work[0, :, :size] = now[-1]
 
@@ -139,7 +141,7 @@ class ExactStep:
         >>> from steadyrnn.cells.registry import CELLS
         >>> run = Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (torch.zeros(1, 1),), torch.ones(1, 1), torch.eye(1))
         >>> step = ExactStep(in_double(run))
-        >>> [part.residual.flatten() for part in leftovers(step, torch.zeros(2, 1, 1), run.state, torch.zeros(2, 1, 1))]
+        >>> [part.residual.flatten() for part in step_residuals(step, torch.zeros(2, 1, 1), run.state, torch.zeros(2, 1, 1))]
         [tensor([0., 0.], dtype=torch.float64)]
     """
 
