@@ -40,7 +40,6 @@ _STEPS: dict[type[nn.Module], Callable[[Any], Cell]] = {
 """The step that each class of module makes."""
 RECURRENT = tuple(_STEPS)
 """Modules a certificate can be about."""
-_NAMES = ("weight_ih", "bias_ih", "bias_hh", "activation", "initial_state", "initial_cell")
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,19 @@ def used_tensors(module: nn.Module) -> list[Tensor]:
         [(3, 3), (3, 2)]
     """
     found: list[Tensor | None] = []
+    cell = cell_of(module)
     for end in (end for ends in name_ends(module) for end in ends):
         gates = slots_of(module, end)
         for gate in (slot.gate() for slot in gates):
             found += [gate] if isinstance(gate, Tensor) else [*gate]
-        found += [tensor_of(module, f"{name}{end}") for name in (() if gates else ("weight_hh",)) + _NAMES]
+        found += [tensor_of(module, f"{name}{end}") for name in tensor_names(cell) if name != "weight_hh" or not gates]
     return [whole(tensor).detach() for tensor in found if tensor is not None]
+
+
+def tensor_names(cell: Cell) -> tuple[str, ...]:
+    """Return the names of a layer's tensors without their end, the recurrent weight first, learned initial states last."""
+    states = (f"initial_{name}" for name in cell.record.state_names)
+    return "weight_hh", "weight_ih", "bias_ih", "bias_hh", "activation", *states
 
 
 def slots_of(module: nn.Module, end: str) -> list[Any]:
@@ -169,7 +175,8 @@ def cell_of(module: nn.Module) -> Cell:
 def read_one(module: nn.Module, cell: Cell, end: str) -> Weights:
     """Return the weights whose names finish in ``end``."""
     gates = slots_of(module, end)
-    tensors = {name: tensor_of(module, f"{name}{end}") for name in (() if gates else ("weight_hh",)) + _NAMES}
+    names = tensor_names(cell)[1:] if gates else tensor_names(cell)
+    tensors = {name: tensor_of(module, f"{name}{end}") for name in names}
     first = tensors["weight_ih"]
     if first is None or (not gates and tensors["weight_hh"] is None):
         raise CertificateError(f"`module` has no tensors named weight_ih{end} and weight_hh{end}.")
@@ -183,7 +190,7 @@ def read_one(module: nn.Module, cell: Cell, end: str) -> Weights:
         found = None if tensor is None else check_finite(f"{name}{end}", whole(tensor)).detach().to(dtype).double().cpu()
         wide[name] = None if found is None else found.clone()  # the module may change later
     weight_hh, slack = read_gates([slot.gate() for slot in gates], dtype) if gates else (wide["weight_hh"], 0.0)
-    bias_ih, bias_hh, theta, *states = (wide[name] for name in _NAMES[1:])
+    bias_ih, bias_hh, theta, *states = (wide[name] for name in tensor_names(cell)[2:])
     initial = tuple(state for state in states if state is not None)
     both = cast(Tensor, wide["weight_ih"]), cast(Tensor, weight_hh)
     return Weights(end.removeprefix("_"), cell, *both, bias_ih, bias_hh, theta, initial, slack, dtype)
