@@ -1,15 +1,41 @@
-"""Tests that the boxes of both gated cells have in common."""
+"""What the tests of both gated cells have in common."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, CertificateError, NotFiniteError
 
-__all__ = ["make_bound_test", "make_finite_test", "make_unbounded_test"]
+__all__ = ["GatedNet", "make_bound_test", "make_finite_test", "make_unbounded_test"]
+
+
+@dataclass(frozen=True)
+class GatedNet(ABC):
+    """A gated cell in float64, gates in torch's order, whose inputs are bounded by ``input_bound``."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+
+    @abstractmethod
+    def largest_input(self) -> float:
+        """Return the bound on the entries of inputs."""
+
+    @property
+    def size(self) -> int:
+        """The number of units."""
+        return self.weight_hh.shape[1]
+
+    def inputs(self, count: int, seed: int) -> Tensor:
+        """Return inputs, half of them in a corner of what is allowed."""
+        x = 2 * torch.rand(count, self.weight_ih.shape[1], generator=torch.Generator().manual_seed(seed)).double() - 1
+        x[::2] = x[::2].sign()
+        return x * self.largest_input()
 
 
 def make_finite_test(build: Callable[[], Any], names: list[str]) -> Callable[[str, float], None]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius, gru_rate, gru_scalar_test
 from steadyrnn.bounds.norms import MaxNorm
 from steadyrnn.errors import ArgumentError, ShapeError
-from tests.bounds.gated import make_bound_test, make_finite_test, make_unbounded_test
+from tests.bounds.gated import GatedNet, make_bound_test, make_finite_test, make_unbounded_test
 from tests.linalg.matrices import gaussian, orthogonal
 
 H, D = 5, 3
@@ -24,19 +24,13 @@ seeds = st.integers(0, 2**31)
 
 
 @dataclass(frozen=True)
-class Net:
+class Net(GatedNet):
     """A GRU in float64, gates in torch's order, with a bound on its inputs."""
 
-    weight_ih: Tensor
-    weight_hh: Tensor
     bias_ih: Tensor
     bias_hh: Tensor
     reset_after: bool = True
     input_bound: float = 1.0
-
-    @property
-    def size(self) -> int:
-        return self.weight_hh.shape[1]
 
     def step(self, h: Tensor, x: Tensor) -> Tensor:
         if self.reset_after:
@@ -46,15 +40,12 @@ class Net:
         r, z = (r + h @ for_r.mT).sigmoid(), (z + h @ for_z.mT).sigmoid()
         return z * h + (1 - z) * (n + (r * h) @ for_n.mT).tanh()
 
+    def largest_input(self) -> float:
+        return self.input_bound
+
     def box(self, **options: object) -> GRUBox:
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return gru_box(*weights, self.input_bound, self.reset_after, **options)  # type: ignore[arg-type]
-
-    def inputs(self, count: int, seed: int) -> Tensor:
-        """Return inputs, half of them in a corner of what is allowed."""
-        x = 2 * torch.rand(count, self.weight_ih.shape[1], generator=torch.Generator().manual_seed(seed)).double() - 1
-        x[::2] = x[::2].sign()
-        return x * self.input_bound
 
 
 def random_net(seed: int = 0, scale: float = 1.0, reset_after: bool = True, input_bound: float = 1.0) -> Net:

@@ -22,7 +22,7 @@ from steadyrnn.bounds.lstm import (
 from steadyrnn.bounds.norms import MaxNorm
 from steadyrnn.constraints import StableLSTM
 from steadyrnn.errors import ArgumentError, ShapeError
-from tests.bounds.gated import make_bound_test, make_finite_test, make_unbounded_test
+from tests.bounds.gated import GatedNet, make_bound_test, make_finite_test, make_unbounded_test
 from tests.linalg.matrices import gaussian
 
 H, D = 5, 3
@@ -31,30 +31,21 @@ seeds = st.integers(0, 2**31)
 
 
 @dataclass(frozen=True)
-class Net:
+class Net(GatedNet):
     """An LSTM in float64, gates in torch's order, with a bound on its inputs."""
 
-    weight_ih: Tensor
-    weight_hh: Tensor
     bias: Tensor
     input_bound: float = 1.0
-
-    @property
-    def size(self) -> int:
-        return self.weight_hh.shape[1]
 
     def step(self, c: Tensor, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         h, c = torch.lstm_cell(x, (h, c), self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias))
         return c, h
 
+    def largest_input(self) -> float:
+        return self.input_bound
+
     def box(self, **options: object) -> LSTMBox:
         return lstm_box(self.weight_ih, self.weight_hh, self.bias, self.input_bound, **options)  # type: ignore[arg-type]
-
-    def inputs(self, count: int, seed: int) -> Tensor:
-        """Return inputs, half of them in a corner of what is allowed."""
-        x = 2 * torch.rand(count, self.weight_ih.shape[1], generator=torch.Generator().manual_seed(seed)).double() - 1
-        x[::2] = x[::2].sign()
-        return x * self.input_bound
 
 
 def random_net(seed: int = 0, scale: float = 1.0, input_bound: float = 1.0) -> Net:

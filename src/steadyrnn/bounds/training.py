@@ -175,9 +175,7 @@ def steps_for_closed_form(rate: float, eta: float) -> int:
         387
     """
     decay, eta = _decay(rate, eta)
-    if decay == math.inf:
-        return 1
-    steps = max(1, math.ceil(2 / decay * (math.log(2 / decay) - 1 - math.log(eta))))
+    steps = 1 if decay == math.inf else max(1, math.ceil(2 / decay * (math.log(2 / decay) - 1 - math.log(eta))))
     while not _small_enough(rate, steps, eta):
         steps += 1
     return steps
