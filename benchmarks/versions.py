@@ -176,11 +176,11 @@ def main() -> None:
     if options.before is None:
         parser.error("--before is needed")
     end = time.monotonic() + options.seconds
-    versions = [Version(source, options.device) for source in (options.before, options.after)]
+    before, after = (Version(source, options.device) for source in (options.before, options.after))
     found: list[dict[str, Any]] = []
     for row in rows(options.device):
         if fnmatchcase(label(row), f"*{options.only}*") and time.monotonic() < end:
-            found.append(compare(*versions, row, options.repeats))
+            found.append(compare(before, after, row, options.repeats))
             line = found[-1]
             print(f"{line['row']:44} {line['forward_ratio']:.3f} {line['training_ratio']:.3f}", file=sys.stderr, flush=True)
             save(f"versions-{options.device}", found)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import steadyrnn as sr
 from steadyrnn.certificates.certify import certify
-from tests.falsification.adversary import Attack, Free, Point, anything, ball, check_met, check_recorded, check_unbeaten
+from tests.falsification.adversary import Attack, Free, Point, anything, ball
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.modules import INPUT, MODULES, Stepper, both_ways, certified
 from tests.falsification.networks import apart, difference, length, spectral_norm, tail
 from tests.linalg.matrices import gaussian
@@ -39,28 +40,26 @@ def states(name: str) -> Attack:
     return Attack(inputs(name), ratio, **EFFORT)
 
 
-def window(name: str, k: int) -> Attack:
-    """Attack the error of a start from zero k steps before."""
+def late_start(name: str, k: int, promised: float, steps: int) -> Attack:
+    """Attack a promise of how far a run differs that starts k steps before the end of ``steps``."""
     this = certified(name)
-    promised = this.certificate.truncation_error(k)
 
     def ratio(at: Point) -> Tensor:
         start = this.step.initial(len(at["input"]))
         return length(this.step.output(difference(this.step, start, at["input"], k))) / promised
 
-    return Attack(inputs(name), ratio, **EFFORT)
+    return Attack(inputs(name, steps), ratio, **EFFORT)
+
+
+def window(name: str, k: int) -> Attack:
+    """Attack the error of a start from zero k steps before."""
+    return late_start(name, k, certified(name).certificate.truncation_error(k), STEPS)
 
 
 def horizon(name: str, eps: float) -> Attack:
     """Attack the window that is said to be long enough."""
-    this = certified(name)
-    k = this.certificate.horizon(eps)
-
-    def ratio(at: Point) -> Tensor:
-        start = this.step.initial(len(at["input"]))
-        return length(this.step.output(difference(this.step, start, at["input"], k))) / eps
-
-    return Attack(inputs(name, k + STEPS), ratio, **EFFORT)
+    k = certified(name).certificate.horizon(eps)
+    return late_start(name, k, eps, k + STEPS)
 
 
 def contraction(name: str) -> Attack:

@@ -14,7 +14,8 @@ from steadyrnn.bounds.norms import Contraction, Ellipsoid, MaxNorm, Norm, TwoNor
 from steadyrnn.bounds.quadratic import quadratic_contraction, quadratic_rate
 from steadyrnn.bounds.sandwich import singular_enclosure
 from steadyrnn.bounds.scaling import diagonal_contraction, spectral_contraction
-from tests.falsification.adversary import Attack, Point, anything, check_met, check_recorded, check_unbeaten, interval, spectral
+from tests.falsification.adversary import Attack, Point, anything, interval, spectral
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.networks import SHEAR, TWIST, apart, length, product
 from tests.linalg.matrices import gaussian
 

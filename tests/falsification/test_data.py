@@ -10,7 +10,8 @@ from torch import Tensor
 from steadyrnn.activations import Activation, as_activation
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.on_inputs import DataCertificate, certify_on
-from tests.falsification.adversary import ROUNDING, Attack, Point, anything, ball, check_met, check_recorded, check_unbeaten
+from tests.falsification.adversary import ROUNDING, Attack, Point, anything, ball
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.modules import INPUT, certified
 from tests.falsification.networks import jacobian, length, product, run, slope_at, spectral_norm, tail
 

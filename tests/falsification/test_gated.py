@@ -14,18 +14,8 @@ from torch import Tensor
 from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_input_gain, gru_radius, gru_scalar_test
 from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_input_gain, lstm_radius, lstm_rates
 from steadyrnn.bounds.norms import Contraction, MaxNorm
-from tests.falsification.adversary import (
-    Attack,
-    Free,
-    Point,
-    anything,
-    box,
-    check_met,
-    check_recorded,
-    check_unbeaten,
-    interval,
-    rows,
-)
+from tests.falsification.adversary import Attack, Free, Point, anything, box, interval, rows
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.networks import Step, apart, gru_step, lstm_step
 from tests.linalg.matrices import gaussian
 

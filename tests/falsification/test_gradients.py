@@ -28,19 +28,8 @@ from steadyrnn.bounds.training import (
     training_divergence,
     training_divergence_harmonic,
 )
-from tests.falsification.adversary import (
-    Attack,
-    Free,
-    Point,
-    anything,
-    ball,
-    check_met,
-    check_recorded,
-    check_unbeaten,
-    frobenius,
-    interval,
-    spectral,
-)
+from tests.falsification.adversary import Attack, Free, Point, anything, ball, frobenius, interval, spectral
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.networks import jacobian, length, product, run, slope_at, spectral_norm
 from tests.linalg.matrices import orthogonal
 

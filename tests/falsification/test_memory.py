@@ -15,17 +15,8 @@ from steadyrnn.bounds.memory import horizon, truncation_error
 from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
 from steadyrnn.bounds.unitary import dilation_radius
-from tests.falsification.adversary import (
-    Attack,
-    Free,
-    Point,
-    ball,
-    check_met,
-    check_recorded,
-    check_unbeaten,
-    reached,
-    spectral,
-)
+from tests.falsification.adversary import Attack, Free, Point, ball, reached, spectral
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.networks import difference, length, product, run
 
 RATE, GAIN, BIAS, INPUT, STEPS = 0.6, 0.05, 0.02, 0.4, 18

@@ -26,18 +26,8 @@ from steadyrnn.bounds.parallel_gradients import (
     required_adjoint_warmup,
     window_gradient_error,
 )
-from tests.falsification.adversary import (
-    Attack,
-    Free,
-    Point,
-    anything,
-    ball,
-    check_met,
-    check_recorded,
-    check_unbeaten,
-    reached,
-    spectral,
-)
+from tests.falsification.adversary import Attack, Free, Point, anything, ball, reached, spectral
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.networks import length, product, run
 from tests.linalg.matrices import gaussian
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, Sigmoid, Tanh
 from steadyrnn.bounds.unitary import sigmoid_dilation_error, tanh_dilation_error, unitary_size_bound
-from tests.falsification.adversary import Attack, Point, anything, ball, check_met, check_unbeaten, interval, reached, spectral
+from tests.falsification.adversary import Attack, Point, anything, ball, interval, reached, spectral
+from tests.falsification.checks import check_met, check_unbeaten
 from tests.falsification.networks import length, product, run
 
 SIZE, RANK, COUPLING, SILENCE, DISTURBANCE = 2, 2, 0.9, 6.0, 1e-3

@@ -18,7 +18,8 @@ from steadyrnn.bounds.perturbation import (
     contractive_perturbation,
     output_perturbation,
 )
-from tests.falsification.adversary import Attack, Free, Point, ball, check_met, check_recorded, check_unbeaten, spectral
+from tests.falsification.adversary import Attack, Free, Point, ball, spectral
+from tests.falsification.checks import check_met, check_recorded, check_unbeaten
 from tests.falsification.networks import length, product, run, spectral_norm
 
 INPUT, ENTER, LEAVE, SIZE = 0.7, 1.2, 0.9, 2
