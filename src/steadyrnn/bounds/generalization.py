@@ -179,8 +179,7 @@ def complexity(norms: WeightNorms, *, input_bound: float, margin: float, steps: 
 
     Without ``steps`` the network must contract, :math:`\lambda = \lVert W \rVert < 1`, and :math:`1/(1-\lambda)` takes the
     place of t (Note [mathematics], section 8.6). It is smooth where the norms are, and grows with each of them: a regulariser,
-    and no number to
-    take literally.
+    and no number to take literally.
 
     Args:
         norms: From :func:`weight_norms` or :func:`spectral_norms`.
@@ -235,8 +234,6 @@ def kl_bound(norms: WeightNorms, *, input_bound: float, margin: float, steps: in
 
 def cover_size(resolution: int, samples: int) -> int:
     r"""Return how many numbers cover a range of ratio :math:`\sqrt m` to within a factor of :math:`1 \pm 1/t`.
-
-    Note [mathematics], section 2.12.
 
     .. math:: \Bigl\lceil \frac{\ln \sqrt m}{\ln \frac{1 + 1/t}{1 - 1/t}} \Bigr\rceil \approx \frac t4 \ln m
 
