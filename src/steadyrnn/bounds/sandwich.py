@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.norms import spectral_norm_bound
 from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
 from steadyrnn.errors import ArgumentError, ShapeError
 
-from .norms import ROUND_OFF, above, below, power_above, product_above
+from .norms import ROUND_OFF, above, below, power_above, product_above, spectral_norm_bound
 
 __all__ = ["Enclosure", "gradient_sandwich", "orthogonal_tolerance", "regime", "singular_enclosure"]
 
