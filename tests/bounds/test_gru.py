@@ -1,4 +1,4 @@
-"""The box of a GRU and its contraction there (MATH 7.2, 7.3)."""
+"""The box of a GRU and its contraction there (Note [mathematics], sections 7.2, 7.3)."""
 
 import itertools
 import math
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius, gru_rate, gru_scalar_test
 from steadyrnn.bounds.norms import MaxNorm
-from steadyrnn.errors import ArgumentError, CertificateError, NotFiniteError, ShapeError
+from steadyrnn.errors import ArgumentError, ShapeError
+from tests.bounds.gated import GatedNet, make_bound_test, make_finite_test, make_unbounded_test
 from tests.linalg.matrices import gaussian, orthogonal
 
 H, D = 5, 3
@@ -23,19 +24,13 @@ seeds = st.integers(0, 2**31)
 
 
 @dataclass(frozen=True)
-class Net:
+class Net(GatedNet):
     """A GRU in float64, gates in torch's order, with a bound on its inputs."""
 
-    weight_ih: Tensor
-    weight_hh: Tensor
     bias_ih: Tensor
     bias_hh: Tensor
     reset_after: bool = True
     input_bound: float = 1.0
-
-    @property
-    def size(self) -> int:
-        return self.weight_hh.shape[1]
 
     def step(self, h: Tensor, x: Tensor) -> Tensor:
         if self.reset_after:
@@ -45,15 +40,12 @@ class Net:
         r, z = (r + h @ for_r.mT).sigmoid(), (z + h @ for_z.mT).sigmoid()
         return z * h + (1 - z) * (n + (r * h) @ for_n.mT).tanh()
 
+    def largest_input(self) -> float:
+        return self.input_bound
+
     def box(self, **options: object) -> GRUBox:
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return gru_box(*weights, self.input_bound, self.reset_after, **options)  # type: ignore[arg-type]
-
-    def inputs(self, count: int, seed: int) -> Tensor:
-        """Return inputs, half of them in a corner of what is allowed."""
-        x = 2 * torch.rand(count, self.weight_ih.shape[1], generator=torch.Generator().manual_seed(seed)).double() - 1
-        x[::2] = x[::2].sign()
-        return x * self.input_bound
 
 
 def random_net(seed: int = 0, scale: float = 1.0, reset_after: bool = True, input_bound: float = 1.0) -> Net:
@@ -382,25 +374,9 @@ def test_a_unit_that_never_updates_has_no_contraction_and_no_error(reset_after: 
     assert gru_contraction(net.weight_hh, replace(net, bias_ih=bias).box()).rate >= 1
 
 
-@pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_nothing_is_said_of_what_is_not_finite(name: str, bad: float) -> None:
-    net = random_net()
-    broken = getattr(net, name).clone()
-    broken.view(-1)[3] = bad
-    with pytest.raises(NotFiniteError, match=f"`{name}`"):
-        replace(net, **{name: broken}).box()
-
-
-def test_unbounded_inputs_have_no_certificate() -> None:
-    with pytest.raises(CertificateError, match="`input_bound`"):
-        replace(random_net(), input_bound=math.inf).box()
-
-
-@pytest.mark.parametrize("bound", [-1.0, math.nan])
-def test_the_bound_on_inputs_is_not_negative(bound: float) -> None:
-    with pytest.raises(ArgumentError, match="`input_bound`"):
-        replace(random_net(), input_bound=bound).box()
+test_nothing_is_said_of_what_is_not_finite = make_finite_test(random_net, ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
+test_unbounded_inputs_have_no_certificate = make_unbounded_test(random_net)
+test_the_bound_on_inputs_is_not_negative = make_bound_test(random_net)
 
 
 @pytest.mark.parametrize(

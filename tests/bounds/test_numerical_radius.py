@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrnn.bounds.numerical_radius import COMPLETE, STAGES, Stage, descend_radius, estimated_radius, smooth_radius
-from steadyrnn.bounds.scaling import from_raw, scaled
+from steadyrnn.bounds.quadratic import COMPLETE, STAGES, Stage, descend_radius, estimated_radius, smooth_radius
+from steadyrnn.bounds.scaling import from_raw, scale_matrix
 from tests.linalg.matrices import gaussian, orthogonal
 
 seeds = st.integers(0, 2**31)
@@ -44,9 +44,9 @@ def test_the_gradient_is_that_of_the_smooth_radius(n: int, seed: int) -> None:
     stage = Stage(8.0, 5, 10)
 
     def value(t: float) -> float:
-        return smooth_radius(scaled(w, (logs + t * move).exp()), stage)[0]
+        return smooth_radius(scale_matrix(w, (logs + t * move).exp()), stage)[0]
 
-    gradient = smooth_radius(scaled(w, logs.exp()), stage)[1]
+    gradient = smooth_radius(scale_matrix(w, logs.exp()), stage)[1]
     assert float(gradient @ move) == pytest.approx((value(1e-6) - value(-1e-6)) / 2e-6, rel=1e-4, abs=1e-6)
 
 
@@ -54,7 +54,7 @@ def test_outermost_pairs_give_the_gradient_of_all_where_it_is_sharp() -> None:
     w, n = gaussian(COMPLETE + 20, COMPLETE + 20, seed=5).float(), COMPLETE + 20
     value, gradient = smooth_radius(w, STAGES[2])
     move, step = gaussian(n, seed=6).float(), 1e-3
-    ends = [smooth_radius(scaled(w, (sign * step * move).exp()), STAGES[2])[0] for sign in (1, -1)]
+    ends = [smooth_radius(scale_matrix(w, (sign * step * move).exp()), STAGES[2])[0] for sign in (1, -1)]
     assert float(gradient @ move) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-2)
     assert value == pytest.approx(math.log(estimated_radius(w)), abs=0.02)
 
@@ -65,13 +65,13 @@ def test_the_descent_lowers_the_radius(n: int) -> None:
     raw, limit = torch.zeros(n, dtype=torch.float64), 3.0
     for stage in STAGES[:2]:
         raw = descend_radius(w, raw, limit, stage, 20)
-    assert estimated_radius(scaled(w, from_raw(raw.double(), limit))) < 0.99 * estimated_radius(w)
+    assert estimated_radius(scale_matrix(w, from_raw(raw.double(), limit))) < 0.99 * estimated_radius(w)
 
 
 @given(n=st.integers(2, 5), seed=seeds, share=st.floats(0.1, 0.9))
 def test_its_logarithm_is_convex_in_the_logarithms_of_the_weights(n: int, seed: int, share: float) -> None:
     w, (a, b) = gaussian(n, n, seed=seed), gaussian(2, n, seed=seed + 1)
-    at = [math.log(estimated_radius(scaled(w, logs.exp()))) for logs in (a, b, share * a + (1 - share) * b)]
+    at = [math.log(estimated_radius(scale_matrix(w, logs.exp()))) for logs in (a, b, share * a + (1 - share) * b)]
     assert at[2] <= share * at[0] + (1 - share) * at[1] + 1e-6
 
 

@@ -1,4 +1,4 @@
-"""Gradients in windows of time against the plain recursion: every check figure of MATH 6.4."""
+"""Gradients in windows of time against the plain recursion: every check figure of Note [mathematics], section 6.4."""
 
 import math
 
@@ -6,18 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from steadyrnn.bounds import parallel_gradients
 from steadyrnn.bounds.gradients import Constants, layer_constants
 from steadyrnn.bounds.norms import TwoNorm
 from steadyrnn.bounds.parallel import (
     boundary_errors,
-)
-from steadyrnn.bounds.parallel_gradients import (
-    adjoint_error,
-    masked_gradient_error,
-    masks_agree,
-    measured_window_gradient_error,
-    required_adjoint_warmup,
-    window_gradient_error,
 )
 from tests.bounds.windows import (
     LAMBDA,
@@ -34,7 +27,7 @@ from tests.bounds.windows import (
 
 
 class Gradient:
-    """The gradient by (W, U) of the sum of a loss a step, of a layer with input weight U = I, by adjoints in chunks."""
+    """The gradient by (W, U) of the sum of one loss per step, of a layer with input weight U = I, by adjoints in chunks."""
 
     def __init__(self, w: Tensor, inputs: Tensor, act: Activation, loss: Tensor, chunk: int) -> None:
         self.w, self.inputs, self.act, self.loss, self.chunk = w, inputs, act, loss, chunk
@@ -99,8 +92,8 @@ def test_gradients_in_chunks_meet_both_bounds_to_a_third(act: Activation, k: int
     (constants, radius), gain = case.constants(LAMBDA), float(case.loss[0].norm())
     gradient, adjoint_gaps, state_gaps = case.chunked(k, k)
     error = float((gradient - case.whole()).norm())
-    prior = window_gradient_error(constants, 8, k, k, radius, gain, 0.0)
-    posterior = measured_window_gradient_error(
+    prior = parallel_gradients.window_gradient_error(constants, 8, k, k, radius, gain, 0.0)
+    posterior = parallel_gradients.measured_window_gradient_error(
         constants, 128, adjoint_gaps, boundary_errors(LAMBDA, 128, state_gaps), gain, 0.0
     )
     assert error <= posterior <= prior * (1 + 1e-9)
@@ -115,8 +108,8 @@ def test_of_a_random_tanh_network_the_measured_gradient_bound_is_orders_below_th
     gradient, adjoint_gaps, state_gaps = case.chunked(k, k)
     error = float((gradient - case.whole()).norm())
     errors = boundary_errors(rate, 64, state_gaps)
-    posterior = measured_window_gradient_error(constants, 64, adjoint_gaps, errors, gain, 0.0)
-    prior = window_gradient_error(constants, 8, k, k, radius, gain, 0.0)
+    posterior = parallel_gradients.measured_window_gradient_error(constants, 64, adjoint_gaps, errors, gain, 0.0)
+    prior = parallel_gradients.window_gradient_error(constants, 8, k, k, radius, gain, 0.0)
     assert error <= posterior + 1e-10 * float(case.whole().norm())
     assert posterior <= 1e-4 * prior
 
@@ -132,20 +125,20 @@ def test_a_random_relu_network_is_certified_by_its_masks() -> None:
         part = slice(j * 64, (j + 1) * 64)
         inner = one[:-1] @ case.w.T + case.inputs[part]
         reach = errors[j] * rate ** torch.arange(64, dtype=torch.float64)
-        agree = masks_agree(inner, case.w.norm(dim=1), reach)
+        agree = parallel_gradients.masks_agree(inner, case.w.norm(dim=1), reach)
         true_inner = truth[part.start : part.stop] @ case.w.T + case.inputs[part]
         assert bool(((inner > 0) == (true_inner > 0))[agree].all())
         proven += int(agree.sum())
     assert proven == 8 * 64
     error = float((gradient - case.whole()).norm())
-    assert error <= measured_window_gradient_error(constants, 64, adjoint_gaps, errors, gain, 0.0)
+    assert error <= parallel_gradients.measured_window_gradient_error(constants, 64, adjoint_gaps, errors, gain, 0.0)
 
 
 def test_a_mask_is_not_proven_on_the_edge() -> None:
     inner = torch.tensor([[1.0, -1.0], [1.0, -2.0]])
-    assert masks_agree(inner, torch.ones(2), torch.tensor([1.0, 0.5])).tolist() == [False, True]
-    assert masks_agree(inner, torch.ones(2), torch.tensor([0.5, 0.5]), margin=0.6).tolist() == [False, False]
-    assert masks_agree(torch.zeros(1, 2), torch.ones(2), torch.zeros(1)).tolist() == [False]
+    assert parallel_gradients.masks_agree(inner, torch.ones(2), torch.tensor([1.0, 0.5])).tolist() == [False, True]
+    assert parallel_gradients.masks_agree(inner, torch.ones(2), torch.tensor([0.5, 0.5]), margin=0.6).tolist() == [False, False]
+    assert parallel_gradients.masks_agree(torch.zeros(1, 2), torch.ones(2), torch.zeros(1)).tolist() == [False]
 
 
 @pytest.mark.parametrize(("context", "agreeing"), [(6, 6), (6, 3), (6, 0), (1, 1)])
@@ -161,13 +154,13 @@ def test_the_masked_bound_holds_where_older_masks_are_wrong(context: int, agreei
         return by_w
 
     truncated = [0.0] * (context - agreeing) + [1.0] * agreeing
-    bound = masked_gradient_error(rate, torch.tensor([context]), torch.tensor([agreeing]), 5.0, 5.0)
+    bound = parallel_gradients.masked_gradient_error(rate, torch.tensor([context]), torch.tensor([agreeing]), 5.0, 5.0)
     error = abs(derivative([1.0] * steps) - derivative(truncated))
     assert 0.3 * float(bound) <= error <= float(bound)
 
 
 def test_with_all_masks_equal_the_masked_bound_is_that_of_a_linear_layer() -> None:
-    from_masks = masked_gradient_error(0.5, torch.tensor([1, 2, 3, 5]), torch.tensor([1, 2, 3, 5]), 4.0, 0.0)
+    from_masks = parallel_gradients.masked_gradient_error(0.5, torch.tensor([1, 2, 3, 5]), torch.tensor([1, 2, 3, 5]), 4.0, 0.0)
     assert from_masks.tolist() == pytest.approx([4 * k * 0.5 ** (k - 1) for k in (1, 2, 3, 5)], rel=1e-12)
 
 
@@ -198,15 +191,15 @@ def test_the_adjoint_of_a_window_is_off_by_what_it_did_not_see() -> None:
     case = identity_case(LINEAR)
     _, adjoint_gaps, _ = case.chunked(200, 20)
     missing = LAMBDA * float(adjoint_gaps[0])  # one step into the window
-    assert missing <= adjoint_error(LAMBDA, float(case.loss[0].norm()), 20, distance=0)
-    assert missing >= 0.8 * adjoint_error(LAMBDA, float(case.loss[0].norm()), 20, distance=0) * LAMBDA
+    assert missing <= parallel_gradients.adjoint_error(LAMBDA, float(case.loss[0].norm()), 20, distance=0)
+    assert missing >= 0.8 * parallel_gradients.adjoint_error(LAMBDA, float(case.loss[0].norm()), 20, distance=0) * LAMBDA
 
 
 @pytest.mark.parametrize("tol", [1e2, 1e-3, 1e-9])
 def test_the_required_adjoint_warm_up_leaves_half_of_the_tolerance(tol: float) -> None:
     constants, _ = identity_case(LINEAR).constants(LAMBDA)
-    k = required_adjoint_warmup(constants, 8, 2.0, tol)
-    late = [window_gradient_error(constants, 8, 10**6, b, 0.0, 2.0, 0.0) for b in (k, k - 1)]
+    k = parallel_gradients.required_adjoint_warmup(constants, 8, 2.0, tol)
+    late = [parallel_gradients.window_gradient_error(constants, 8, 10**6, b, 0.0, 2.0, 0.0) for b in (k, k - 1)]
     assert late[0] <= tol / 2 < late[1]
     printed = math.ceil(math.log(7 * constants.weight_gain * (2 / 0.1) * 2 / (0.1 * tol)) / math.log(1 / 0.9))
     assert k == printed - 1
@@ -214,5 +207,5 @@ def test_the_required_adjoint_warm_up_leaves_half_of_the_tolerance(tol: float) -
 
 def test_one_window_has_no_error() -> None:
     constants, _ = identity_case(LINEAR).constants(LAMBDA)
-    assert window_gradient_error(constants, 1, 0, 0, 1.0, 1.0, 1.0) == 0
-    assert required_adjoint_warmup(constants, 1, 1.0, 1e-9) == 0
+    assert parallel_gradients.window_gradient_error(constants, 1, 0, 0, 1.0, 1.0, 1.0) == 0
+    assert parallel_gradients.required_adjoint_warmup(constants, 1, 1.0, 1e-9) == 0

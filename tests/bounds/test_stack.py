@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.memory import horizon, state_radius
+from steadyrnn.bounds.memory import horizon
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError, ShapeError
 
@@ -17,7 +18,7 @@ layers = st.lists(st.tuples(st.floats(0, 0.999), st.floats(1e-3, 1e3), st.floats
 
 
 def exact_errors(rates: list[float], radii: list[float], gains: list[float], steps: int) -> list[Fraction]:
-    """The sum form of MATH 5.4, in rational numbers."""
+    """The sum form of Note [mathematics], section 5.4, in rational numbers."""
     below = [Fraction(0)] * (steps + 1)
     ends = []
     for rate, radius, gain in zip(map(Fraction, rates), map(Fraction, radii), map(Fraction, gains), strict=True):
@@ -167,7 +168,7 @@ def test_what_float64_cannot_follow_is_said(rates: list[float], gains: list[floa
 
 @pytest.mark.parametrize("numbers", [([], [], []), ([0.5], [1.0, 1.0], [1.0]), ([0.5, 0.5], [1.0, 1.0], [1.0])])
 def test_there_is_one_number_a_layer(numbers: tuple[list[float], list[float], list[float]]) -> None:
-    with pytest.raises(ShapeError, match="`rates`, `radii` and `gains` must hold one number a layer"):
+    with pytest.raises(ShapeError, match="`rates`, `radii` and `gains` must hold one number per layer"):
         stack_errors(*numbers, steps=1)
 
 

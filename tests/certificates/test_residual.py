@@ -11,7 +11,7 @@ from torch import Tensor
 import steadyrnn.certificates.residual as residual_module
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.certificates.residual import ExactStep, in_double, leftovers, linear_scan, scan_rounding, turned
+from steadyrnn.certificates.residual import ExactStep, in_double, in_running_order, linear_scan, scan_rounding, step_residuals
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from tests.support.recurrences import Case, as_dtype, make
@@ -41,7 +41,7 @@ def test_residuals_are_those_of_single_steps(name: str, block: int, factored: bo
     run = make(CELLS[name], Case(steps=17, batch=2, hidden=4, factored=factored))
     with torch.no_grad():
         output = REFERENCE.run(run)[0] + 0.1 * torch.randn(17, 2, 4, dtype=torch.float64)
-        parts = [part._replace(residual=part.residual.clone()) for part in leftovers(*exactly(run), output)]
+        parts = [part._replace(residual=part.residual.clone()) for part in step_residuals(*exactly(run), output)]
         found = torch.cat([part.residual.permute(1, 2, 0) for part in parts])
         assert all(part.cell_residual == 0 for part in parts)  # c is computed, and nothing moves it
         state, before = run.state, run.state[0]
@@ -57,7 +57,7 @@ def test_states_are_moved_into_the_box_and_the_way_is_told(name: str) -> None:
     box = tuple(torch.full((4,), bound, dtype=torch.float64) for bound in (10.0, 20.0))[: run.cell.states]
     output = REFERENCE.run(run)[0].detach()
     output[3, 1, 2] = 13.0
-    (part,) = leftovers(*exactly(run), output, box)
+    (part,) = step_residuals(*exactly(run), output, box)
     assert 3 <= float(part.moved[3, 1]) <= above(3.0, 128)  # rounded up
     assert float(part.moved.sum() - part.moved[3, 1]) < 1e-150
     assert float(part.residual[2, 3, 1].abs()) < 14
@@ -75,7 +75,7 @@ def test_cell_states_that_are_moved_leave_no_more_over_than_is_told(block: int, 
             cells, before = [*cells, seen], output[t]
         edge = torch.stack(cells).abs().amax((0, 1)) / 2
         box = (torch.full_like(edge, 10.0), edge)
-        parts = [part._replace(residual=part.residual.clone()) for part in leftovers(*exactly(run), output, box)]
+        parts = [part._replace(residual=part.residual.clone()) for part in step_residuals(*exactly(run), output, box)]
         before, seen, kept, largest = run.state[0], run.state[1], run.state[1], 0.0
         for t in range(17):
             h, value = step_of(run, t, before, kept)
@@ -120,8 +120,8 @@ def test_what_a_scan_rounds_is_within_its_bound(steps: int) -> None:
 @pytest.mark.parametrize("lengths", [None, (7, 4, 1, 0)])
 def test_a_turned_sequence_runs_forwards(lengths: tuple[int, ...] | None) -> None:
     run = plain(make(CELLS["rnn-tanh"], Case(steps=7, batch=4, lengths=lengths, reverse=True)))
-    forwards = run._replace(input=turned(run.input, run), reverse=False)
+    forwards = run._replace(input=in_running_order(run.input, run), reverse=False)
     with torch.no_grad():
         backwards: Tensor = REFERENCE.run(run)[0]
-        assert torch.equal(turned(REFERENCE.run(forwards)[0], run), backwards)
-        assert torch.equal(turned(turned(backwards, run), run), backwards)
+        assert torch.equal(in_running_order(REFERENCE.run(forwards)[0], run), backwards)
+        assert torch.equal(in_running_order(in_running_order(backwards, run), run), backwards)

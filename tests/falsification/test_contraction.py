@@ -1,4 +1,7 @@
-"""Contraction of one step under attack: two states, their common input, the slopes, and the weights of a class (MATH 5)."""
+"""Contraction of one step under attack: two states, their common input, the slopes, and the weights of a class.
+
+Note [mathematics], section 5.
+"""
 
 import functools
 from collections.abc import Callable
@@ -60,7 +63,7 @@ def spectral_class(activation: Activation) -> Attack:
 
 
 def modrelu_class() -> Attack:
-    """Attack modReLU with shifts up to zero, which is not elementwise (MATH 3.9)."""
+    """Attack modReLU with shifts up to zero, which is not elementwise (Note [mathematics], section 3.9)."""
     activation = ModReLU()
 
     def ratio(at: Point) -> Tensor:

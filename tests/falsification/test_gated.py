@@ -1,4 +1,7 @@
-"""LSTM and GRU under attack: the box of their states, their contraction, and what their inputs move (MATH 7)."""
+"""LSTM and GRU under attack: the box of their states, their contraction, and what their inputs move.
+
+Note [mathematics], section 7.
+"""
 
 import functools
 import math
@@ -150,7 +153,7 @@ def quick(kind: str) -> Attack:
     else:
         weights = made(4, 3, 0.2, seed=4)
         cell, rate = lstm(weights), lstm_rates(weights[1], lstm_box(*weights, INPUT)).printed
-    largest = Contraction(rate, MaxNorm(torch.ones(len(cell.corner))), "MATH 7")
+    largest = Contraction(rate, MaxNorm(torch.ones(len(cell.corner))), "a theorem")
     return contraction(Cell(cell.step, cell.corner, largest, 0.0, 0.0, 2))
 
 
@@ -162,7 +165,7 @@ def paired() -> Attack:
     i, f, g, _ = (part.abs().sum(1).max() for part in weights[1].chunk(4))
     a = (i * bounds.candidate.max() + f * bounds.cell.max()) / 4 + bounds.input.max() * g
     share = (rate - forget) / float(a)  # of the right eigenvector: forget c + a h = rate c
-    found = Contraction(rate * (1 + 1e-12), MaxNorm(torch.tensor([1.0] * 3 + [share] * 3, dtype=torch.float64)), "MATH 7.1")
+    found = Contraction(rate * (1 + 1e-12), MaxNorm(torch.tensor([1.0] * 3 + [share] * 3, dtype=torch.float64)), "a theorem")
     return contraction(Cell(cell.step, cell.corner, found, 0.0, 0.0, 2))
 
 
@@ -170,7 +173,10 @@ FORGET, MARGIN = 0.6, 0.1
 
 
 def printed_class() -> Attack:
-    """Attack all LSTMs of the set that is said to contract: rows of bounded sums, forget gates up to 0.6 (MATH 7.1)."""
+    """Attack all LSTMs of the set that is said to contract: rows of bounded sums, forget gates up to 0.6.
+
+    Note [mathematics], section 7.1.
+    """
     size, room = 2, math.log(FORGET / (1 - FORGET))
     limits = {"i": (1 - FORGET) * (1 - MARGIN), "f": (1 - FORGET) ** 2 * (1 - MARGIN)}
     limits |= {"g": (1 - FORGET) * (1 - MARGIN) / 4, "o": limits["i"]}

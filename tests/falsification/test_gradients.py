@@ -1,4 +1,7 @@
-"""Gradients under attack: between two times, by the weights, of truncated models and in training (MATH 3.3, 4.2 to 4.5)."""
+"""Gradients under attack: between two times, by the weights, of truncated models and in training.
+
+Note [mathematics], sections 3.3, 4.2 to 4.5.
+"""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from steadyrnn.bounds.gradients import (
     squared_loss_constants,
     weight_sensitivity,
 )
-from steadyrnn.bounds.memory import state_radius
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.sandwich import gradient_sandwich
 from steadyrnn.bounds.training import (
     output_divergence,

@@ -1,4 +1,7 @@
-"""What a network remembers under attack: weights of a class, inputs, initial states (MATH 4.1, 5.4, 1.2)."""
+"""What a network remembers under attack: weights of a class, inputs, initial states.
+
+Note [mathematics], sections 4.1, 5.4, 1.2.
+"""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +11,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Activation, Identity, ReLU, Tanh
-from steadyrnn.bounds.memory import horizon, state_radius, truncation_error
+from steadyrnn.bounds.memory import horizon, truncation_error
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
 from steadyrnn.bounds.unitary import dilation_radius
 from tests.falsification.adversary import Attack, Free, Point, ball, reached, spectral

@@ -1,4 +1,4 @@
-"""Runs in windows of time under attack: their states, sweeps, roundings and gradients (MATH 6)."""
+"""Runs in windows of time under attack: their states, sweeps, roundings and gradients (Note [mathematics], section 6)."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, Identity, ReLU, Tanh
 from steadyrnn.bounds.gradients import Constants, layer_constants
-from steadyrnn.bounds.memory import state_radius
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.parallel import (
     boundary_errors,
     required_warmup,
@@ -166,7 +166,7 @@ def constants_of(activation: Activation) -> Constants:
 
 
 class Windowed:
-    """The gradient by W and U of a sum of losses g'h + (bend / 2) |h|^2, one a step, with states and adjoints in windows."""
+    """The gradient by W and U of a sum of losses g'h + (bend / 2) |h|^2, one per step, with states and adjoints in windows."""
 
     def __init__(self, activation: Activation, at: Point, bend: float, begin: list[Tensor]) -> None:
         self.at, self.begin, self.activation = at, begin, activation

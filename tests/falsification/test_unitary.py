@@ -1,4 +1,7 @@
-"""Unitary networks under attack: extra units that are almost silent, and networks that are too small (MATH 1.2, 1.5, 1.6)."""
+"""Unitary networks under attack: extra units that are almost silent, and networks that are too small.
+
+Note [mathematics], sections 1.2, 1.5, 1.6.
+"""
 
 import functools
 import math
@@ -56,7 +59,10 @@ VALUES = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
 
 
 def smaller(size: int) -> Attack:
-    """Try to build a unitary network that equals y = relu(x) on two steps: C F = I and C W F = 0 (MATH 1.5)."""
+    """Try to build a unitary network that equals y = relu(x) on two steps: C F = I and C W F = 0.
+
+    Note [mathematics], section 1.5.
+    """
     one = torch.eye(SIZE, dtype=torch.float64)
 
     def ratio(at: Point) -> Tensor:

@@ -1,4 +1,7 @@
-"""Networks whose weights move, under attack: what states and outputs do, and what a prior has to pay (MATH 2.11, 2.12)."""
+"""Networks whose weights move, under attack: what states and outputs do, and what a prior has to pay.
+
+Note [mathematics], sections 2.11, 2.12.
+"""
 
 import functools
 import math

@@ -5,10 +5,10 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _LINALG = [
-    Mutant("a bound of the norm without its rounding", "linalg/norms.py",
-           "    return _above(_norm_of_symmetric(square, squarings) + error)",
-           "    return _above(_norm_of_symmetric(square, squarings))",
-           ("linalg/test_norms.py::test_the_bound_holds_in_exact_arithmetic_where_sums_lose_what_is_small",)),
+    Mutant("a bound of the norm without its rounding", "bounds/norms.py",
+           "    return above(_norm_of_symmetric(square, squarings) + error)",
+           "    return above(_norm_of_symmetric(square, squarings))",
+           ("bounds/test_spectral_norm.py::test_the_bound_holds_in_exact_arithmetic_where_sums_lose_what_is_small",)),
     Mutant("projection onto the spectral ball forgets the margin", "linalg/projections.py",
            "sigma.clamp(inner_low, max(high - margin, middle))", "sigma.clamp(inner_low, high)",
            ("linalg/test_projections.py::test_clipped_singular_values_are_inside_as_stored",)),
@@ -43,7 +43,7 @@ _BOUNDS = [
     Mutant("gradient's change with the parameters without b_ww", "bounds/gradients.py",
            "        product_above(loss_gain, c.b_ww, total),\n", "",
            ("bounds/test_gradients.py::test_the_smoothness_is_above_the_exact_number_and_close",)),
-    Mutant("state radius forgets where the state started", "bounds/memory.py",
+    Mutant("state radius forgets where the state started", "bounds/norms.py",
            "    return max(initial, product_above(start, 1 / (1 - rate)))",
            "    return product_above(start, 1 / (1 - rate))",
            ("bounds/test_memory.py::test_a_large_initial_state_must_be_counted",)),
@@ -70,10 +70,10 @@ _BOUNDS = [
            "geometric_sums(product_above(check_rate(rate)), ", "geometric_sums(0.0 * check_rate(rate), ",
            ("bounds/test_residual.py::test_errors_are_those_of_the_recursion",)),
     Mutant("the rate of a quadratic norm is the one asked for, not the verified one", "bounds/quadratic.py",
-           "        verified = _rate_or_infinity(weight, root, d)\n",
-           "        verified = _rate_or_infinity(weight, root, d) / (1 + 2 * margin)\n",
+           "            verified = quadratic_rate(weight, root, d)\n",
+           "            verified = quadratic_rate(weight, root, d) / (1 + 2 * margin)\n",
            ("bounds/test_quadratic.py::test_no_metric_does_better_than_the_numerical_radius_and_one_attains_it",)),
-    Mutant("gradient of the numerical radius with a wrong sign", "bounds/numerical_radius.py",
+    Mutant("gradient of the numerical radius with a wrong sign", "bounds/quadratic.py",
            "(flat.conj() * forward - back.conj() * flat)", "(flat.conj() * forward + back.conj() * flat)",
            ("bounds/test_numerical_radius.py::test_the_gradient_is_that_of_the_smooth_radius",)),
 ]  # fmt: skip
@@ -184,12 +184,12 @@ _MODELS = [
 
 _CERTIFICATES = [
     Mutant("an orthogonal weight is judged by float64's rounding", "certificates/certificate.py",
-           "weights.cell.activation.steepness, weights.dtype, weights.slack)", "weights.cell.activation.steepness)",
+           "activation.steepness, weights.dtype, weights.slack)", "activation.steepness)",
            ("certificates/test_regime.py::test_both_directions_agree",)),
     Mutant("two states are no further apart than one is from zero", "certificates/layer.py",
            "most = self.state_bound if steps == 0 else 2 * self.state_bound", "most = self.state_bound",
            ("certificates/test_certify.py::test_two_runs_may_be_twice_the_bound_on_states_apart",)),
-    Mutant("dropout does not widen the input of the next layer", "certificates/layer.py",
+    Mutant("dropout does not widen the input of the next layer", "certificates/certify.py",
            "return 1 / (1 - rate) if module.training and 0 < rate < 1 else 1.0", "return 1.0",
            ("certificates/test_certify.py::test_dropout_in_training_widens_the_input_of_the_next_layer",)),
     Mutant("errors of both directions do not add up", "certificates/bidirectional.py",

@@ -21,7 +21,7 @@ __all__ = [
     "check_norm",
     "gate_rows",
     "perron_weights",
-    "raised",
+    "round_up",
     "sigmoid_above",
     "sigmoid_below",
     "tanh_above",
@@ -40,7 +40,7 @@ class Gate(NamedTuple):
 
     def spread(self, hidden: Tensor) -> Tensor:
         r"""Return :math:`|W| \bar h + |U| 1 B_x`, the most that state and input add to the bias, rounded up."""
-        return raised(self.recurrent @ hidden + self.reach, len(hidden) + 8)
+        return round_up(self.recurrent @ hidden + self.reach, len(hidden) + 8)
 
     def highest(self, hidden: Tensor) -> Tensor:
         """Return the largest pre-activation of each unit, rounded up."""
@@ -78,7 +78,7 @@ def gate_rows(weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, input_bound: f
     recurrent = check_finite("weight_hh", weight_hh).detach().double().abs()
     reach = check_finite("weight_ih", weight_ih).detach().double().abs().sum(1) * input_bound
     wide = check_finite("bias", bias).detach().double()
-    parts = zip(recurrent.split(size), raised(reach, weight_ih.shape[1] + 8).split(size), wide.split(size), strict=True)
+    parts = zip(recurrent.split(size), round_up(reach, weight_ih.shape[1] + 8).split(size), wide.split(size), strict=True)
     return [Gate(*part) for part in parts]
 
 
@@ -111,7 +111,7 @@ def check_input_bound(input_bound: float) -> float:
 
 
 def as_bound(name: str, bound: Bound, like: Tensor) -> Tensor:
-    """Return bounds on absolute values, one number or one a unit, as a float64 tensor in the shape of ``like``."""
+    """Return bounds on absolute values, one number or one per unit, as a float64 tensor in the shape of ``like``."""
     wide = torch.as_tensor(bound, dtype=torch.float64, device=like.device).detach()
     if wide.dim() and wide.shape != like.shape:
         raise ShapeError(f"`{name}` must be a number or have shape {tuple(like.shape)}, but has {tuple(wide.shape)}.")
@@ -120,14 +120,14 @@ def as_bound(name: str, bound: Bound, like: Tensor) -> Tensor:
     return wide.expand_as(like)
 
 
-def raised(values: Tensor, roundings: int) -> Tensor:
+def round_up(values: Tensor, roundings: int) -> Tensor:
     """Return numbers not below what non-negative ``values`` would be without their last ``roundings`` roundings."""
     return values * (1 + roundings * ROUND_OFF) + _TINY
 
 
 def sigmoid_above(x: Tensor) -> Tensor:
     """Return the logistic function, rounded up."""
-    return raised(x.sigmoid(), 16).clamp(max=1.0)
+    return round_up(x.sigmoid(), 16).clamp(max=1.0)
 
 
 def sigmoid_below(x: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def sigmoid_below(x: Tensor) -> Tensor:
 
 def tanh_above(x: Tensor) -> Tensor:
     """Return the hyperbolic tangent of non-negative numbers, rounded up."""
-    return raised(x.tanh(), 16).clamp(max=1.0)
+    return round_up(x.tanh(), 16).clamp(max=1.0)
 
 
 def perron_weights(apply: Callable[[Tensor], Tensor], like: Tensor, rounds: int = 1000) -> Tensor:

@@ -1,4 +1,4 @@
-"""The box an LSTM's states cannot leave, and its contraction there: MATH 7.1."""
+"""The box an LSTM's states cannot leave, and its contraction there: Note [mathematics], section 7.1."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from .gates import (
     check_norm,
     gate_rows,
     perron_weights,
-    raised,
+    round_up,
     sigmoid_above,
     sigmoid_below,
     tanh_above,
@@ -34,10 +34,13 @@ __all__ = [
     "lstm_rates",
 ]
 
+LSTM_ENTRYWISE = "Proposition 5 of Miller and Hardt (2019), entrywise (docs/notes/mathematics.md, 7.1)"
+"""The theorem behind :func:`lstm_contraction`."""
+
 
 @dataclass(frozen=True)
 class LSTMBox:
-    """Largest values of the gates and largest absolute values of candidate and states, one a unit.
+    """Largest values of the gates and largest absolute values of candidate and states, one per unit.
 
     Each is a float64 tensor of shape ``(H,)``, rounded up. The candidate is torch's ``g``.
     """
@@ -95,7 +98,7 @@ def lstm_box(
         bias: The sum of both bias vectors, taken in float64, shape ``(4H,)``, or None.
         input_bound: :math:`B_x \ge |x_{t,j}|`.
         rounds: How often to tighten the box; each round is valid.
-        initial_bound: Bound on the entries of :math:`|h_0|` and :math:`|c_0|`, a number or one a unit, shape ``(H,)``;
+        initial_bound: Bound on the entries of :math:`|h_0|` and :math:`|c_0|`, a number or one per unit, shape ``(H,)``;
             or a pair of these, for :math:`h_0` and :math:`c_0`.
 
     Example:
@@ -119,12 +122,12 @@ def lstm_box(
         opening, forget, output = (gate.highest(hidden) for gate in (i, f, o))
         enters, candidate = sigmoid_above(opening), tanh_above(g.highest(hidden))
         leak = sigmoid_below(-forget)  # 1 - f without cancellation
-        cell = torch.where(leak > 0, raised(enters * candidate / leak, 8), math.inf).maximum(first_cell)
+        cell = torch.where(leak > 0, round_up(enters * candidate / leak, 8), math.inf).maximum(first_cell)
         return LSTMBox(sigmoid_above(forget), enters, sigmoid_above(output), candidate, cell, hidden)
 
     box = around(first_hidden.clamp(min=1.0))
     for _ in range(rounds):
-        reached = raised(box.output * box.squashed, 4).maximum(first_hidden)
+        reached = round_up(box.output * box.squashed, 4).maximum(first_hidden)
         box = around(box.hidden.minimum(reached))
     return box
 
@@ -210,7 +213,7 @@ def lstm_contraction(weight_hh: Tensor, box: LSTMBox) -> Contraction:
         Miller, Hardt. Stable Recurrent Models. ICLR 2019. https://arxiv.org/abs/1805.10369 (made entrywise).
     """
     weights = perron_weights(_comparison(weight_hh, box), torch.cat([box.cell, box.hidden]))
-    return Contraction(lstm_rate(weight_hh, box, weights), MaxNorm(weights), "MATH 7.1")
+    return Contraction(lstm_rate(weight_hh, box, weights), MaxNorm(weights), LSTM_ENTRYWISE)
 
 
 @torch.no_grad()
@@ -229,7 +232,7 @@ def lstm_rate(weight_hh: Tensor, box: LSTMBox, weights: Tensor) -> float:
     """
     weights = check_norm(MaxNorm(weights), 2 * len(box.hidden), "(c, h)").to(box.hidden.device)
     ratio = _comparison(weight_hh, box)(weights) / weights
-    return float(raised(ratio, len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
+    return float(round_up(ratio, len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
 
 
 def lstm_radius(box: LSTMBox, norm: MaxNorm) -> float:
@@ -274,7 +277,7 @@ def lstm_input_gain(weight_ih: Tensor, box: LSTMBox, norm: MaxNorm) -> float:
     weights = check_norm(norm, 2 * len(box.hidden), "(c, h)").to(box.hidden.device)
     cell, rest = _gains(absolute_parts("weight_ih", weight_ih, 4, len(box.hidden)), box)
     both = torch.cat([cell, box.output.unsqueeze(1) * cell + rest])  # (2H, D)
-    gain = raised(both.norm(dim=1) / weights, both.shape[1] + 32).max()
+    gain = round_up(both.norm(dim=1) / weights, both.shape[1] + 32).max()
     return float(gain) if bool(gain.isfinite()) else math.inf
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 from steadyrnn.bounds.norms import ROUND_OFF, above
 from steadyrnn.bounds.residual import residual_errors
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.errors import NotFiniteError
@@ -17,7 +16,7 @@ from steadyrnn.gpu.graph import replayed
 
 from .measure import Measure
 from .proof import Proof, recurrence_of, to_output
-from .residual import ExactStep, in_double, leftovers, scan_rounding, turned
+from .residual import ExactStep, in_double, in_running_order, scan_rounding, step_residuals
 from .rounding import UNITS, local_rounding
 from .verification import LayerVerification
 
@@ -56,16 +55,16 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()  # another stream may use it next
         proof.prepared[device] = ready
-    wrong = None if entering is None else turned(entering, run)
+    wrong = None if entering is None else in_running_order(entering, run)
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
-    given = (turned(run.input, run), turned(output, run), wrong, running, *run.state)
+    given = (in_running_order(run.input, run), in_running_order(output, run), wrong, running, *run.state)
     evaluate = proof.prepared[device]
     errors, largest = replayed(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
     record = LayerVerification(proof.weights.name, contraction.rate, contraction.norm.name, residual, error)
-    return LayerErrors(turned(errors, run), record)
+    return LayerErrors(in_running_order(errors, run), record)
 
 
 def has_kernel(cell: Cell) -> bool:
@@ -94,9 +93,10 @@ class Evaluation:
         self.reach = None if proof.box is None else above(float(proof.box[0].norm()), 64 + weights.size)
         self.widest = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
         self.rest = 0.0
-        if isinstance(weights.cell, RNNStep):
+        self.activation = weights.cell.record.activation
+        if self.activation is not None:
             origin = weights.weight_hh.new_zeros(weights.size)
-            self.rest = float(weights.cell.activation.value(origin, weights.theta).norm())
+            self.rest = float(self.activation.value(origin, weights.theta).norm())
 
     def __call__(self, x: Tensor, output: Tensor, wrong: Tensor | None, running: Tensor | None, *state: Tensor) -> State:
         """Return bounds on the errors of a run that goes forwards, (T, B), and the largest residual and error, (2,)."""
@@ -104,7 +104,7 @@ class Evaluation:
         own = self.rounding(x, output, start[0])
         residuals = output.new_empty(output.shape[:2], dtype=torch.float64)
         moved = None if self.box is None else torch.zeros_like(residuals)
-        for part in leftovers(self.step, x, start, output, self.box):
+        for part in step_residuals(self.step, x, start, output, self.box):
             norms = self.measure(part.residual).add_(own + part.cell_residual, alpha=self.measure.upper)
             if wrong is not None:
                 norms += above(tier.input_gain) * wrong[part.times]
@@ -129,9 +129,9 @@ class Evaluation:
         largest: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64).max() if x.numel() else hidden.new_zeros(())
         inputs = largest * above(1.0, 64 + x.shape[-1]) + math.sqrt(x.shape[-1] * torch.finfo(torch.float64).tiny)
         own: Tensor = local_rounding(self.exact, proof.sizes, hidden, inputs, self.widest)
-        if isinstance(proof.weights.cell, RNNStep):  # a value is not bounded by the states that are given, but by its argument
+        if self.activation is not None:  # a value is not bounded by the states that are given, but by its argument
             reach = proof.sizes.state * hidden + proof.sizes.input * inputs + proof.sizes.bias
-            slope = proof.weights.cell.activation.steepness[1]
+            slope = self.activation.steepness[1]
             own = own + 2 * UNITS * ROUND_OFF * (slope * reach + (self.rest + math.sqrt(size)))
         scanned = above(scan_rounding() * self.widest * math.sqrt(size), 64)
         by_weight = above(proof.weight_gain * proof.weights.slack, 64)  # by the rounding of a weight in factors

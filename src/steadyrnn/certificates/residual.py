@@ -7,16 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import Tanh
 from steadyrnn.bounds.norms import ROUND_OFF, TINY, above
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence, lengths_of, stacked
 from steadyrnn.engines.reference import recurrent_product
 
-__all__ = ["ExactStep", "Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
+__all__ = ["ExactStep", "StepResiduals", "in_double", "in_running_order", "linear_scan", "scan_rounding", "step_residuals"]
 
 _BLOCK, _CUDA_BLOCK = 3 * 2**17, 2**27
 """Numbers at work at once, states, inputs and gates: on a CPU as many as stay in its cache."""
@@ -24,7 +21,7 @@ _WIDE = 1024
 """Entries from which on a step of a scan costs a CPU more than the call that starts it."""
 
 
-class Leftover(NamedTuple):
+class StepResiduals(NamedTuple):
     """Some steps of a run, one after another, and what each leaves over."""
 
     times: slice
@@ -52,7 +49,7 @@ def in_double(recurrence: Recurrence) -> Recurrence:
     )  # fmt: skip
 
 
-def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
+def in_running_order(sequence: Tensor, recurrence: Recurrence) -> Tensor:
     """Return a sequence (T, B, ...) in the order in which the recurrence meets its steps; twice, it is as it was.
 
     A row that runs backwards starts at its own last step. What lies behind its end stays where it is.
@@ -61,7 +58,7 @@ def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
         >>> from steadyrnn.cells.registry import CELLS
         >>> zero, sizes = torch.zeros(1, 1), torch.tensor([1, 1, 0])
         >>> run = Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero, batch_sizes=sizes, reverse=True)
-        >>> turned(torch.tensor([[1.0], [2.0], [3.0]]), run).flatten()
+        >>> in_running_order(torch.tensor([[1.0], [2.0], [3.0]]), run).flatten()
         tensor([2., 1., 3.])
     """
     if not recurrence.reverse:
@@ -76,7 +73,9 @@ def turned(sequence: Tensor, recurrence: Recurrence) -> Tensor:
 
 
 @torch.no_grad()
-def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: State | None = None) -> Iterator[Leftover]:
+def step_residuals(
+    step: "ExactStep", x: Tensor, state: State, output: Tensor, box: State | None = None
+) -> Iterator[StepResiduals]:
     r"""Evaluate every step from the computed state before it, and yield what the computed state behind it has over.
 
     .. math:: \hat h_t - \Phi_h(\hat s_{t-1}, x_t)
@@ -90,7 +89,7 @@ def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: S
 
     Args:
         step: One step in float64.
-        x: Inputs in the order in which the recurrence meets them (:func:`turned`), any dtype, shape (T, B, D).
+        x: Inputs in the order in which the recurrence meets them (:func:`in_running_order`), any dtype, shape (T, B, D).
         state: Initial states in float64, each (B, H).
         output: :math:`\hat h_1, \dots, \hat h_T`, any dtype, shape (T, B, H).
         box: Bounds on the entries of h (and c), each (H,): states are moved into it first.
@@ -120,7 +119,7 @@ def leftovers(step: "ExactStep", x: Tensor, state: State, output: Tensor, box: S
             residual = step.residual(before, behind, memory)
         else:
             residual, cell, left = step.lstm_residual(before, behind, cell, box, memory)
-        yield Leftover(times, residual, moved, left)
+        yield StepResiduals(times, residual, moved, left)
         if times.stop < steps:
             work[0, :, :size] = now[-1]
 
@@ -142,7 +141,7 @@ class ExactStep:
         >>> from steadyrnn.cells.registry import CELLS
         >>> run = Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (torch.zeros(1, 1),), torch.ones(1, 1), torch.eye(1))
         >>> step = ExactStep(in_double(run))
-        >>> [part.residual.flatten() for part in leftovers(step, torch.zeros(2, 1, 1), run.state, torch.zeros(2, 1, 1))]
+        >>> [part.residual.flatten() for part in step_residuals(step, torch.zeros(2, 1, 1), run.state, torch.zeros(2, 1, 1))]
         [tensor([0., 0.], dtype=torch.float64)]
     """
 
@@ -150,9 +149,10 @@ class ExactStep:
         run, self.cell = recurrence, recurrence.cell
         self.theta, self.size = run.theta, run.state[0].shape[-1]
         self.recur: Callable[..., Tensor] | None = None
-        self.activation = self.cell.activation if isinstance(self.cell, RNNStep) else Tanh()
-        self.squashed = len(run.state) == 2 or isinstance(self.activation, Tanh)
-        if isinstance(self.cell, GRUStep):  # a gated cell that does not add up all its parts
+        record = self.cell.record
+        self.activation = record.activation
+        self.squashed = record.theorem == "lstm" or (self.activation is not None and self.activation.kernel == "tanh")
+        if record.theorem == "gru":  # which does not add up all its parts before an activation
             self.weight, self.bias = run.weight_ih, run.bias_ih
             self.recur = recurrent_product(run._replace(input=run.input[:0].double()))
             return
@@ -160,7 +160,7 @@ class ExactStep:
         biases = [bias for bias in (run.bias_ih, run.bias_hh) if bias is not None]
         self.bias = torch.stack(biases).sum(0).unsqueeze(1) if biases else None
         if self.squashed:  # tanh a = 2 sigma(2a) - 1, so that one sigmoid does for all: on a CPU a quarter of tanh's time
-            gate = slice(2 * self.size, 3 * self.size) if len(run.state) == 2 else slice(None)
+            gate = record.gate_rows("g", self.size) if record.theorem == "lstm" else slice(None)
             self.weight[gate] *= 2
             if self.bias is not None:
                 self.bias[gate] *= 2
@@ -187,7 +187,7 @@ class ExactStep:
             value = self.cell.step(gates_x, (before[..., : self.size],), self.recur, self.theta)[0]
             return torch.sub(behind, value, out=value).permute(2, 0, 1)
         sums, behind = self.sums(before, memory), behind.permute(2, 0, 1)
-        if self.squashed:
+        if self.squashed or self.activation is None:
             return torch.sub(behind, sums.sigmoid_(), alpha=2, out=sums).add_(1)
         return behind - self.activation.value(sums.permute(1, 2, 0), self.theta).permute(2, 0, 1)
 

@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import TINY, above
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
@@ -29,12 +28,12 @@ from steadyrnn.errors import (
 )
 from steadyrnn.layers.sequence import Opened, check_input, check_states, open_sequence
 
-from .certify import check_bound, check_effort, covering, digest_of, only_layer
+from .certify import certify_layer, check_bound, check_effort, cover_rounding, digest_of, only_layer
 from .largest_norm import largest_norm
-from .layer import certify_layer
 from .layer_errors import LayerErrors, layer_errors
-from .proof import Proof, coarse, covering_state, proof_of, recurrence_of
+from .proof import Proof, covering_state, proof_of, recurrence_of, round_coarsely
 from .reading import Weights, cell_of, is_recurrent, read_weights, used_tensors
+from .theories import THEORIES
 from .verification import LayerVerification, Verification
 
 __all__ = ["verify"]
@@ -94,14 +93,14 @@ def verify(
         True
     """
     check_effort(effort)
-    layer = checked_layer(module, input, output)
+    layer = check_layer(module, input, output)
     weights = known_weights(layer)
     cell, ways, batch_first = weights[0][0].cell, len(weights[0]), bool(getattr(layer, "batch_first", False))
     opened, batched = open_sequence(input, lengths, batch_first)
     dtype = check_input(layer, opened.data, layer.weight_ih_l0)
     data = opened.data.detach().to(dtype)
     start = starts(weights, hx, cell, opened, batched, dtype, layer.weight_ih_l0)
-    computed = opened_output(input, output, opened, batched, batch_first, ways * weights[0][0].size)
+    computed = open_output(input, output, opened, batched, batch_first, ways * weights[0][0].size)
     bound = check_input_bound(input_bound, data)
     with torch.no_grad(), without_autocast(data.device):
         try:
@@ -119,7 +118,7 @@ def verify(
     return Verification(type(module).__name__, largest, tuple(records), shown)
 
 
-def checked_layer(module: nn.Module, *sequences: Any) -> Any:
+def check_layer(module: nn.Module, *sequences: Any) -> Any:
     """Return the recurrent layer that a run is of."""
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
@@ -157,7 +156,7 @@ def starts(
     return [tuple(s[place] for s in given) for place in range(len(flat))]
 
 
-def opened_output(
+def open_output(
     input: Tensor | PackedSequence, output: Any, opened: Opened, batched: bool, batch_first: bool, width: int
 ) -> Tensor:
     """Return outputs as (T, B, O), rows sorted as the data's, if they have the form of the layer's."""
@@ -200,7 +199,7 @@ def check_input_bound(input_bound: Any, data: Tensor) -> float | None:
     bound = check_bound(input_bound)
     if bound is None:
         return None
-    covered = covering(bound)
+    covered = cover_rounding(bound)
     if data.numel() and not largest_norm(data.double()) <= (covered or 0.0):
         largest = float(torch.linalg.vector_norm(data.double(), dim=-1).max())
         raise ArgumentError(f"`input` must have a 2-norm of at most {bound:g} (`input_bound`), but reaches {largest:.6g}.")
@@ -221,25 +220,31 @@ class Run(NamedTuple):
         data, entering, records = self.data, None, []
         for place, ways in enumerate(self.weights):
             last = place == len(self.weights) - 1
-            asked = bound is None and not isinstance(ways[0].cell, RNNStep)  # an Elman layer's proof is for any input
-            entries = reach_of(data, entering) if asked else bound or 0.0
+            measured = bound is None and needs_inputs(ways[0])
+            entries = reach_of(data, entering) if measured else bound or 0.0
             parts, computed = [], []
             for way, weights in enumerate(ways):
                 state = self.start[place * len(ways) + way]
                 run = recurrence_of(weights, data, state, self.batch_sizes, bool(way))
-                done = output[..., way * weights.size :][..., : weights.size] if last else ran(run)
+                done = output[..., way * weights.size :][..., : weights.size] if last else run_layer(run)
                 proof = known_proof(weights, state, entries, self.effort, exactly=bound is not None)
                 parts.append(layer_errors(proof, run, done, entering))
                 computed.append(done)
             data = computed[0] if len(ways) == 1 else torch.cat(computed, dim=-1)
-            entering, bound = joined(parts), None
+            entering, bound = join_errors(parts), None
             records += [part.record for part in parts]
         if entering is None:
             raise ArgumentError("`module` has no layers.")
         return behind_the_end(entering, output, self.batch_sizes), records
 
 
-def ran(run: Any) -> Tensor:
+def needs_inputs(weights: Weights) -> bool:
+    """Say whether a layer's proof is for inputs of bounded entries only; an Elman layer's is for any input."""
+    theory = THEORIES.get(weights.cell.record.theorem)
+    return theory is not None and theory.needs_inputs
+
+
+def run_layer(run: Any) -> Tensor:
     """Return the outputs of a layer, from the engine that is best for it."""
     return ENGINES[select("auto", run).engine].run(run)[0]
 
@@ -254,7 +259,7 @@ def reach_of(data: Tensor, entering: Tensor | None) -> float:
     return largest if entering is None else above(largest + float(entering.max()))
 
 
-def joined(parts: list[LayerErrors]) -> Tensor:
+def join_errors(parts: list[LayerErrors]) -> Tensor:
     """Return the errors of both directions side by side."""
     if len(parts) == 1:
         return parts[0].errors
@@ -332,12 +337,12 @@ def known_proof(weights: Weights, state: State, entry_bound: float, effort: str,
     if not weights.checksum:
         weights.checksum.append(digest_of([[weights]]))
     checksum, weights = weights.checksum[0], covering_state(weights, state)
-    if isinstance(weights.cell, RNNStep):
+    if not needs_inputs(weights):
         return proof_for(weights, checksum, None, effort)
     if exactly:
         return proof_for(weights, checksum, entry_bound, effort)
     try:
-        return proof_for(weights, checksum, coarse(entry_bound), effort)
+        return proof_for(weights, checksum, round_coarsely(entry_bound), effort)
     except CertificateError:
         return proof_for(weights, checksum, entry_bound, effort)
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from steadyrnn.checks import check_interval
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind, working_dtype
-from .orthogonality import distance_from_interval
+from .base import Constraint, Kind, distance_from_interval, working_dtype
 
 __all__ = ["SpectralBall"]
 

@@ -1,6 +1,7 @@
 """What a constraint is, and the laws of its kind."""
 
 import copy
+import math
 import warnings
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
@@ -37,6 +38,7 @@ __all__ = [
     "Kind",
     "Membership",
     "Projected",
+    "distance_from_interval",
     "membership_tolerance",
     "warn_of_change",
     "widen",
@@ -92,6 +94,27 @@ def membership_tolerance(matrix: Tensor) -> float:
     return float(16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps)
 
 
+def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:
+    r"""Return how far the farthest singular value (float64 SVD) is outside ``[low, high]``.
+
+    .. math:: \max_i \max(\sigma_i - \text{high}, \text{low} - \sigma_i, 0)
+
+    This is the distance, in spectral norm, to the matrices whose singular values are all inside; infinite where an
+    entry is not finite. With ``low = high = 1`` it is the distance to the orthogonal matrices.
+
+    Example:
+        >>> distance_from_interval(torch.diag(torch.tensor([2.0, 1.0])), 1.0, 1.0)
+        tensor(1., dtype=torch.float64)
+    """
+    wide = matrix.detach().double()
+    if matrix.numel() == 0:
+        return wide.new_zeros(())
+    if not bool(wide.isfinite().all()):
+        return wide.new_full((), math.inf)
+    sigma = torch.linalg.svdvals(wide)
+    return torch.maximum(sigma.max() - high, low - sigma.min()).clamp(min=0)
+
+
 def warn_of_change(name: str, before: Tensor, after: Tensor, constraint: object) -> None:
     r"""Warn where a projection that was asked for changed a matrix by more than half of its Frobenius norm.
 
@@ -129,7 +152,14 @@ class Membership(NamedTuple):
 
 
 class Projected(ABC):
-    """A module that puts its own parameters back into a set after each optimizer step."""
+    """A module that puts its own parameters back into a set after each optimizer step.
+
+    A module that may have no such set keeps its constraints in ``_joint``, which is then empty.
+    """
+
+    def has_set(self) -> bool:
+        """Say whether there is a set to put anything back into."""
+        return bool(vars(self).get("_joint", True))
 
     @abstractmethod
     def after_optimizer_step(self) -> None:

@@ -7,10 +7,9 @@ from steadyrnn.checks import check_interval
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind, working_dtype
+from .base import Constraint, Kind, distance_from_interval, working_dtype
 from .cayley import CAYLEY
 from .factor import Factor
-from .orthogonality import distance_from_interval
 from .spectral import from_interval, into_interval
 
 __all__ = ["CayleySpectral"]

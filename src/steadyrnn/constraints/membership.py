@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.swa_utils import AveragedModel
 
 from steadyrnn.errors import ArgumentTypeError, ConstraintError, NotFiniteError
 
 from .base import Kind, Membership, Projected
 from .sites import Site, sites
-from .slot import Slot, whole
+from .slot import Slot, can_leave, whole
 
 __all__ = ["check_inside", "joint_modules", "memberships", "project_", "refuse_not_finite"]
 
@@ -94,16 +95,18 @@ def memberships(model: nn.Module) -> Iterator[Membership]:
         >>> [found.name for found in memberships(sr.RNN(2, 3, transition="polar"))]
         ['transition_l0.h']
     """
-    for site in sites(model):
-        if site.can_leave:
-            refuse_not_finite([site], [])
-        found = site.membership()
-        if found is not None:
-            yield found
-    for name, module in joint_modules(model):
-        refuse_not_finite([], [(name, module)] if module.memberships() else [])
-        for one in module.memberships():
-            yield one._replace(name=f"{name}.{one.name}" if name else one.name)
+    for name, module in model.named_modules():
+        if isinstance(module, Projected) and module.has_set():
+            if isinstance(module, Slot) and can_leave(module.constraint) and not module.raw0.is_meta:
+                refuse_not_finite([], [(name, module)])  # before a weight is made of it
+            found = module.memberships()
+            refuse_not_finite([], [(name, module)] if found else [])
+            yield from (one._replace(name=".".join(part for part in (name, one.name) if part)) for one in found)
+    if any(isinstance(module, ParametrizationList) for module in model.modules()):
+        for site in sites(model):
+            if isinstance(site.holder, ParametrizationList) and site.can_leave:
+                refuse_not_finite([site], [])
+                yield from filter(None, [site.membership()])
 
 
 def joint_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -114,7 +117,7 @@ def joint_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
         ['0']
     """
     for name, module in model.named_modules():
-        if isinstance(module, Projected) and not isinstance(module, Slot):
+        if isinstance(module, Projected) and not isinstance(module, Slot) and module.has_set():
             yield name, module
 
 
@@ -141,7 +144,8 @@ def refuse_not_finite(found: list[Site], joint: list[tuple[str, Any]]) -> None:
     for site in found:
         tensors |= site.raw | {f"{site.name}.constraint.{name}": buffer for name, buffer in site.constraint.named_buffers()}
     for prefix, module in joint:
-        tensors |= {f"{prefix}.{name}" if prefix else name: p for name, p in module.named_parameters(recurse=False)}
+        own = (*module.named_parameters(recurse=False), *module.named_buffers())
+        tensors |= {f"{prefix}.{name}" if prefix else name: tensor for name, tensor in own}
     for name, tensor in tensors.items():
         if not bool(whole(tensor.detach()).isfinite().all()):
             raise NotFiniteError(f"`{name}` holds NaN or infinity, so it is in no set, and no member of one is nearest to it.")

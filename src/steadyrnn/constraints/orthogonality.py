@@ -1,34 +1,13 @@
 """How far singular values are from an interval, or from 1; and the short way back to an orthogonal matrix."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from steadyrnn.linalg.projections import polar_factor
 
-__all__ = ["distance_from_interval", "distance_to_orthogonal", "nearest_rotation", "nearest_signs", "orthonormal"]
+from .base import distance_from_interval
 
-
-def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:
-    r"""Return how far the farthest singular value (float64 SVD) is outside ``[low, high]``.
-
-    .. math:: \max_i \max(\sigma_i - \text{high}, \text{low} - \sigma_i, 0)
-
-    This is the distance, in spectral norm, to the matrices whose singular values are all inside; infinite where an
-    entry is not finite. With ``low = high = 1`` it is the distance to the orthogonal matrices.
-
-    Example:
-        >>> distance_from_interval(torch.diag(torch.tensor([2.0, 1.0])), 1.0, 1.0)
-        tensor(1., dtype=torch.float64)
-    """
-    wide = matrix.detach().double()
-    if matrix.numel() == 0:
-        return wide.new_zeros(())
-    if not bool(wide.isfinite().all()):
-        return wide.new_full((), math.inf)
-    sigma = torch.linalg.svdvals(wide)
-    return torch.maximum(sigma.max() - high, low - sigma.min()).clamp(min=0)
+__all__ = ["distance_to_orthogonal", "nearest_rotation", "nearest_signs", "orthonormal"]
 
 
 def distance_to_orthogonal(matrix: Tensor) -> Tensor:

@@ -185,7 +185,7 @@ class Slot(Holder, RawTensors, Projected):
         """Return where the weight is: nothing for a constraint that promises none, or whose raw tensors cannot leave."""
         if not can_leave(self.constraint) or any(tensor.is_meta for tensor in self.state_dict().values()):
             return []
-        return [membership_of(self.constraint, self._evaluate())]
+        return [membership_of(self.constraint, self.weight())]
 
     def _settle(self) -> None:
         """Project fresh raw tensors: a member in one dtype is outside the set by its rounding in a wider one."""

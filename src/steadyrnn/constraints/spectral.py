@@ -13,8 +13,8 @@ from steadyrnn.linalg.projections import clip_singular_values
 from steadyrnn.linalg.qr import reflectors_of_matrix
 from steadyrnn.linalg.spectral_factors import spectral_factors
 
-from .base import Constraint, Kind, working_dtype
-from .orthogonality import distance_from_interval, nearest_signs
+from .base import Constraint, Kind, distance_from_interval, working_dtype
+from .orthogonality import nearest_signs
 from .reflectors import unit_reflectors
 
 __all__ = ["Spectral", "from_interval", "into_interval"]

@@ -12,11 +12,12 @@ from torch.nn.utils.rnn import PackedSequence
 from steadyrnn.bounds.norms import above
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.advice import way_out
+from steadyrnn.certificates.certify import certify_layer, dropout_scale, read_layers, refresh
 from steadyrnn.certificates.largest_norm import largest_norm
-from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
+from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
+from steadyrnn.certificates.theories import THEORIES
 from steadyrnn.checks import carries_transform, check_number, check_positive_int, without_autocast
 from steadyrnn.convert.model import for_models
 from steadyrnn.convert.torch_nn import from_torch
@@ -296,9 +297,10 @@ class Parallel(nn.Module):
         certificates = self._read(known)
         for one in certificates:
             if not one.best.stable:
+                advice = THEORIES[one.weights.cell.record.theorem].advise(one)
                 raise ConversionError(
                     f"no certificate found: lambda = {one.best.rate:.6g} >= 1 for layer {one.name} in the {one.best.norm.name} "
-                    f"({one.best.theorem}). Only what contracts can be run in windows. {way_out(one)}"
+                    f"({one.best.theorem}). Only what contracts can be run in windows. {advice}"
                 )
         kept = tuple(tensor.clone() for tensor in weights)
         self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(decay_of, certificates)), stamp, kept, counted)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Sigmoid, Tanh
-from steadyrnn.bounds.memory import product_above, state_radius
-from steadyrnn.bounds.norms import MaxNorm, above
+from steadyrnn.bounds.norms import MaxNorm, above, product_above, state_radius
 from steadyrnn.bounds.parallel import required_warmup, rounding_error
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep

@@ -6,8 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.memory import product_above
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, product_above
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.gpu.async_result import AsyncResult
 

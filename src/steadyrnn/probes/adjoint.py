@@ -67,7 +67,7 @@ def walk_back(run: Unrolled, partials: Partials | None, wrt: str) -> Tally:
     """Return the norms of the derivatives of the last state, or of a loss, by lag.
 
     One pass backwards. The cotangents (K, B, H) of each state go through the step as one batch: K is the size of the
-    state without a loss, 1 for one loss, and grows to T for a loss a step.
+    state without a loss, 1 for one loss, and grows to T for one loss per step.
     """
     layers = tuple(as_recurrence(weights, run.inputs.shape[1], run.inputs.double()) for weights in run.weights)
     cotangents = _seed(run, partials)

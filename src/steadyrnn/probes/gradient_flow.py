@@ -33,7 +33,7 @@ class GradientFlow:
         high: What no row's spectral norm is above.
         frobenius_low: As ``low``, for the Frobenius norm.
         frobenius_high: As ``high``, for the Frobenius norm.
-        frobenius_mean: The mean over rows (and times, for a loss a step).
+        frobenius_mean: The mean over rows (and times, for one loss per step).
         spectral_mean: The mean over rows.
         frobenius_least: The least of any row.
         spectral_least: The least of any row.
@@ -106,18 +106,19 @@ def gradient_flow(module: nn.Module, input: Tensor, loss: Loss | None = None, wr
     the weights as stored. So no rounding of single precision is measured, and what is measured lies in the band up to a
     relative rounding of about :math:`T H 2^{-53}`. A norm beyond the range of float64 is reported as infinity.
 
-    The band is MATH 3.3's for an RNN. A GRU or LSTM has MATH 7's upper bound, for inputs as long as the longest one here.
+    The band is that of Note [mathematics], section 3.3, for an RNN. A GRU or LSTM has the upper bound of section 7, for inputs
+    as long as the longest one here.
     A gradient of a loss is bounded by the sum of what the loss sees at later times, each times its Jacobian's bound.
 
     One pass forwards and one backwards, in which all rows of the Jacobian go through a step as one batch:
-    :math:`O(T B G H^3)` operations without a loss, :math:`O(T B G H^2)` with one, :math:`T/2` times that for one a step.
-    Memory: T states and one Jacobian of :math:`B H^2` numbers (T vectors for a loss a step).
+    :math:`O(T B G H^3)` operations without a loss, :math:`O(T B G H^2)` with one, :math:`T/2` times that for one per step.
+    Memory: T states and one Jacobian of :math:`B H^2` numbers (T vectors for one loss per step).
 
     Args:
         module: An RNN, GRU or LSTM of this package or of ``torch.nn``, in one direction, or a ``SequenceModel`` of one.
         input: As the module takes it: (T, B, D), (B, T, D) if ``batch_first``, or (T, D) unbatched; tokens without D,
             which then go through the embedding.
-        loss: From the outputs in the module's form (the logits of a ``SequenceModel``) to one number, or to one a step,
+        loss: From the outputs in the module's form (the logits of a ``SequenceModel``) to one number, or to one per step,
             shape (T,) or as the outputs without their last dimension.
         wrt: ``"state"`` or ``"input"``.
 
@@ -135,7 +136,7 @@ def gradient_flow(module: nn.Module, input: Tensor, loss: Loss | None = None, wr
 
     References:
         Lin, Wang. uRNN: An Approach to Bounded Gradients (Theorem 1, Figure 4).
-        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent (Figure 2: a loss a step, by its input).
+        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent (Figure 2: one loss per step, by its input).
         https://arxiv.org/abs/1805.10369
     """
     if wrt not in ("state", "input"):

@@ -14,7 +14,7 @@ from .unrolled import Unrolled
 __all__ = ["Loss", "Partials", "loss_partials"]
 
 Loss = Callable[[Tensor], Tensor]
-"""From outputs in the form the module gives them to one number, or to one a step."""
+"""From outputs in the form the module gives them to one number, or to one per step."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _last(run: Unrolled, sequence: Tensor) -> Tensor:
 
 
 def _is_per_step(run: Unrolled, value: Tensor) -> bool:
-    """Say whether a loss has one value a step; refuse any other shape than that or a single number."""
+    """Say whether a loss has one value per step; refuse any other shape than that or a single number."""
     if value.dim() == 0:
         return False
     rows = run.inputs.shape[1]
@@ -84,7 +84,7 @@ def _is_per_step(run: Unrolled, value: Tensor) -> bool:
     timed = run.model is None or run.model.reads == "each"
     if timed and tuple(value.shape) in {(run.steps,), tuple(steps)}:
         return True
-    expected = f", or one a step, shape ({run.steps},) or {tuple(steps)}" if timed else ""
+    expected = f", or one per step, shape ({run.steps},) or {tuple(steps)}" if timed else ""
     raise ArgumentError(f"`loss` must return one number{expected}, but returned shape {tuple(value.shape)}.")
 
 
@@ -109,7 +109,7 @@ def _refuse_other_times(run: Unrolled, value: Tensor, outputs: Tensor, inputs: T
     error, size = (weighted - rows * plain).norm(), weighted.norm()
     if not float(error) <= 64 * torch.finfo(value.dtype).eps * float(size):
         raise ArgumentError(
-            "`loss` returned one value a step, but the value at one step (or row) depends on the output of another. "
+            "`loss` returned one value per step, but the value at one step (or row) depends on the output of another. "
             "Return one number instead, or values that see their own step only."
         )
 

@@ -12,7 +12,7 @@ import steadyrnn as sr
 from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.layer import read_layers
+from steadyrnn.certificates.certify import read_layers
 from steadyrnn.engines.base import Engine, Recurrence, stacked
 from steadyrnn.engines.cuda.kernels import windows as window_kernel
 from steadyrnn.engines.cuda.kernels.windows import Way
