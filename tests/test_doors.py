@@ -27,7 +27,7 @@ DOORS: dict[str, set[str]] = {
     "layers": {"constraints", "cells", "engines", "linalg"},
     "models": {"layers", "constraints"},
     "certificates": READERS,
-    "parallel": READERS | {"certificates", "convert"},
+    "parallel": READERS | {"certificates"},
     "probes": READERS | {"certificates"},
     "convert": READERS | {"certificates", "parallel", "runs"},
     "train": {"tasks", "runs", "constraints"},

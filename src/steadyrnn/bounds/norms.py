@@ -21,6 +21,7 @@ __all__ = [
     "above",
     "below",
     "contraction_in_words",
+    "input_slack",
     "rate_in_words",
 ]
 
@@ -48,6 +49,16 @@ def below(value: float, roundings: int = 16) -> float:
         True
     """
     return value * (1 - roundings * ROUND_OFF)
+
+
+def input_slack(width: int, dtype: torch.dtype) -> float:
+    """Return what the norm of a vector of norm 1 and ``width`` entries may be after it is rounded to ``dtype``.
+
+    Example:
+        >>> 1 < input_slack(3, torch.float64) < 1 + 1e-13
+        True
+    """
+    return 1 + 16 * (width + 2) * torch.finfo(dtype).eps
 
 
 def contraction_in_words(rate: float) -> str:

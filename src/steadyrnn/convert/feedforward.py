@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.norms import above, below
+from steadyrnn.bounds.norms import above, below, input_slack
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
 from steadyrnn.certificates.reading import read_weights
@@ -19,7 +19,6 @@ from steadyrnn.layers.packed import close_sequence, open_sequence
 from steadyrnn.models.sequence import SequenceModel
 
 from .bptt import SMALLEST_GAIN, check_positive
-from .unitary_rnn import input_slack
 from .window_model import WindowModel, embedding_bound, readout_gain, refuse_dropout
 
 __all__ = ["WindowNetwork", "WindowReport", "to_feedforward"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import ReLU
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, input_slack
 from steadyrnn.certificates.reading import Weights, read_weights
 from steadyrnn.checks import check_interval, check_positive_int
 from steadyrnn.errors import ArgumentError, ConversionError
@@ -18,7 +18,7 @@ from steadyrnn.linalg.dilation import defect_rank, dilation_tolerance
 from .approximate import SATURATING, extend_saturating, required_silence, saturating_ball
 from .dilate import Ball, Extension, choose_scaling, extend, find_ball, rounding_of_sums, scaled, silent_below
 from .rnn import fresh_rnn
-from .unitary_rnn import UnitaryPart, UnitaryReport, UnitaryRNN, input_slack
+from .unitary_rnn import UnitaryPart, UnitaryReport, UnitaryRNN
 
 __all__ = ["Part", "Plan", "Wish", "assemble", "make_plan", "report_on"]
 

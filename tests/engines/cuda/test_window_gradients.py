@@ -21,9 +21,9 @@ from steadyrnn.engines.cuda.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.weights import stacked
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
-from steadyrnn.parallel import window_run as parallel
-from steadyrnn.parallel.gradients import Masks, frozen, gradient_norms
-from steadyrnn.parallel.window_run import WindowRun
+from steadyrnn.parallel import run as parallel
+from steadyrnn.parallel.gradients import Masks, detach_run, gradient_norms
+from steadyrnn.parallel.run import WindowRun
 from tests.engines.cuda.test_windows import truth
 from tests.parallel.layers import rnn_of, unit_inputs
 from tests.support.emulated import emulate, is_there
@@ -232,7 +232,7 @@ class TestEmulated:
             for _ in range(sweeps):
                 one.sweep()
             assert (one.fused is None) == (gates is None)
-            found.append(Masks(gradient_norms(certificate, 50.0, 50.0, 50.0), frozen(one), 1e-6, 1e-6).by_window())
+            found.append(Masks(gradient_norms(certificate, 50.0, 50.0, 50.0), detach_run(one), 1e-6, 1e-6).by_window())
         assert len(found[0].unique()) > 5
         torch.testing.assert_close(*found)
 

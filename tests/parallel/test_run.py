@@ -23,7 +23,7 @@ from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 from steadyrnn.linalg.norms import spectral_norm_bound
 from steadyrnn.parallel.plan import choose_fused, choose_windows
-from steadyrnn.parallel.window_run import WindowRun
+from steadyrnn.parallel.run import WindowRun
 from tests.support.recurrences import Case, as_dtype, batch_sizes, make
 
 REFERENCE = ReferenceEngine()
@@ -67,7 +67,7 @@ def error_of(run: WindowRun) -> float:
     """Return the largest error of an output or final h, in the 2-norm."""
     output, state = REFERENCE.run(run.recurrence)
     found = run.output()
-    final = run.final(found)
+    final = run.final()
     gaps = [(found - output).norm(dim=-1).max(), *((a - b).norm(dim=-1).max() for a, b in zip(final, state, strict=True))]
     return float(max(gaps))
 
@@ -108,7 +108,7 @@ def test_rows_of_any_lengths_are_within_the_bound(data: st.DataObject) -> None:
 def test_a_row_of_length_zero_keeps_its_state(name: str) -> None:
     run, contraction, radius = contracting(name, Case(steps=30, batch=3, hidden=4, lengths=(30, 4, 0)))
     parallel = WindowRun(run, "auto", Windows(2, 7, 4), contraction, radius)
-    for state, first in zip(parallel.final(parallel.output()), run.state, strict=True):
+    for state, first in zip(parallel.final(), run.state, strict=True):
         assert torch.equal(state[2], first[2])
 
 
@@ -140,7 +140,7 @@ def test_final_states_are_those_of_the_window_a_row_ends_in(name: str, sweeps: i
     for _ in range(sweeps):
         parallel.sweep()
     output = parallel.output()
-    final = parallel.final(output)
+    final = parallel.final()
     for row, length in enumerate(lengths):
         assert torch.equal(final[0][row], output[length - 1, row] if length else run.state[0][row])
     if sweeps == 4:  # all windows are exact
