@@ -1,4 +1,4 @@
-"""Windows of time against the plain recursion: every check figure of MATH 6.1 to 6.3 and 6.5."""
+"""Windows of time against the plain recursion: every check figure of Note [mathematics], sections 6.1 to 6.3 and 6.5."""
 
 import math
 from fractions import Fraction

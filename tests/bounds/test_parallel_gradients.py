@@ -1,4 +1,4 @@
-"""Gradients in windows of time against the plain recursion: every check figure of MATH 6.4."""
+"""Gradients in windows of time against the plain recursion: every check figure of Note [mathematics], section 6.4."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Runs in windows of time under attack: their states, sweeps, roundings and gradients (MATH 6)."""
+"""Runs in windows of time under attack: their states, sweeps, roundings and gradients; Note [mathematics], section 6."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Gradients of the time-parallel layer: within their bound, as good as asked, or refused."""
+"""Gradients of the time-parallel layer: within their bound, within the tolerance, or refused."""
 
 import math
 

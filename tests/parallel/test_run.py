@@ -38,7 +38,7 @@ def contracting(name: str, case: Case, rate: float = 0.8, seed: int = 0) -> tupl
         if isinstance(run.cell, RNNStep):
             weight = run.weight_hh * (rate / spectral_norm_bound(run.weight_hh) * (1 - 1e-9))
             run = run._replace(weight_hh=weight.requires_grad_())
-            return run, Contraction(rate, TwoNorm(case.hidden), "MATH 5.1"), 1e3
+            return run, Contraction(rate, TwoNorm(case.hidden), "spectral norm"), 1e3
         weight, weight_ih = (0.1 * run.weight_hh).requires_grad_(), (0.3 * run.weight_ih).requires_grad_()
         x = run.input.tanh().requires_grad_()
         state = tuple((0.3 * s.tanh()).requires_grad_() for s in run.state)
@@ -211,7 +211,7 @@ def test_factored_weights_run_in_windows() -> None:
     run = run._replace(weight_hh=grouped(parts))
     rate = spectral_norm_bound(run.weight_hh.dense())
     assert rate < 1
-    parallel = WindowRun(run, "auto", Windows(5, 9, 5), Contraction(rate, TwoNorm(6), "MATH 5.1"), 1e3)
+    parallel = WindowRun(run, "auto", Windows(5, 9, 5), Contraction(rate, TwoNorm(6), "spectral norm"), 1e3)
     assert error_of(parallel) <= parallel.truncation + 1e-13
 
 
@@ -240,11 +240,11 @@ def test_states_that_are_not_finite_are_refused(bad: float) -> None:
         _ = WindowRun(run._replace(input=x), "auto", Windows(4, 9, 4), contraction, radius).truncation
 
 
-# the figures of MATH 7.1 and 7.2
+# the figures of Note [mathematics], sections 7.1 and 7.2
 
 
 def stable_lstm(forget: float, d: int, seed: int) -> Recurrence:
-    """Return an LSTM with row sums at the edge of MATH 7.1's printed test, inputs of entries up to 1."""
+    """Return an LSTM with row sums at the edge of the printed test (section 7.1), inputs of entries up to 1."""
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *s: torch.randn(*s, generator=generator, dtype=torch.float64)  # noqa: E731
     rows = {"i": 1 - forget, "f": (1 - forget) ** 2, "g": (1 - forget) / 4, "o": 1 - forget}

@@ -1,4 +1,4 @@
-"""How far a run in windows of time is from the sequential one, and what rounding adds (MATH 6.1 to 6.3, 6.5)."""
+"""How far a run in windows of time is from the sequential one, and what rounding adds (Note [mathematics], section 6)."""
 
 import math
 from functools import lru_cache
@@ -41,7 +41,9 @@ def check_rate(rate: float) -> float:
 
 
 def warmup_error(rate: float, radius: float, warmup: int, position: int = 1) -> float:
-    r"""Return the a-priori error of a window that was started from zero, in the norm of the contraction (MATH 6.1).
+    r"""Return the a-priori error of a window that was started from zero, in the norm of the contraction.
+
+    Note [mathematics], section 6.1.
 
     .. math:: N(\text{error}) \le \lambda^{k+i} R
 
@@ -64,9 +66,11 @@ def warmup_error(rate: float, radius: float, warmup: int, position: int = 1) -> 
     return truncation_error(rate, radius, check_count("warmup", warmup) + check_count("position", position))
 
 
-@lru_cache(1024)  # asked again on every call of a layer
+@lru_cache(1024)  # called again on every call of a layer
 def required_warmup(rate: float, radius: float, tol: float, gain: float = 1.0) -> int:
-    r"""Return the shortest warm-up for which every output that counts is within ``tol`` (MATH 6.1).
+    r"""Return the shortest warm-up for which every output that counts is within ``tol``.
+
+    Note [mathematics], section 6.1.
 
     .. math:: k = \left\lceil \frac{\ln(L_f R / \varepsilon)}{\ln(1 / \lambda)} \right\rceil - 1,
 
@@ -86,7 +90,9 @@ def required_warmup(rate: float, radius: float, tol: float, gain: float = 1.0) -
 
 
 def boundary_errors(rate: float, chunk: int, mismatch: Tensor) -> Tensor:
-    r"""Return a bound on the error of every window's start state, from what the windows disagree by (MATH 6.2).
+    r"""Return a bound on the error of every window's start state, from what the windows disagree by.
+
+    Note [mathematics], section 6.2.
 
     .. math:: e_j = m_j + \lambda^C e_{j-1}, \quad e_0 = 0, \qquad m_j = N(E_{j-1} - b_j)
 
@@ -132,7 +138,9 @@ def geometric_sums(factor: float, terms: Tensor) -> Tensor:
 
 
 def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> Tensor:
-    r"""Return the errors of the start states after a sweep: the better of what is measured and of what follows (MATH 6.3).
+    r"""Return the errors of the start states after a sweep: the better of what is measured and of what follows.
+
+    Note [mathematics], section 6.3.
 
     .. math:: e_j^{(s)} \le \min\bigl( m_j + \lambda^C e_{j-1}^{(s)}, \; \lambda^C e_{j-1}^{(s-1)} \bigr)
 
@@ -156,7 +164,9 @@ def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> T
 
 
 def uniform_error(rate: float, chunk: int, mismatch: Tensor) -> float:
-    r"""Return one bound for all start states: :math:`\max_j m_j / (1 - \lambda^C)` (MATH 6.2).
+    r"""Return one bound for all start states: :math:`\max_j m_j / (1 - \lambda^C)`.
+
+    Note [mathematics], section 6.2.
 
     Example:
         >>> round(uniform_error(0.5, 2, torch.tensor([0.0, 3.0])), 6)
@@ -168,7 +178,9 @@ def uniform_error(rate: float, chunk: int, mismatch: Tensor) -> float:
 
 
 def sweep_error(rate: float, chunk: int, error: float, sweeps: int) -> float:
-    r"""Return what is left of an error after sweeps: :math:`\lambda^{Cs}` of it (MATH 6.3).
+    r"""Return what is left of an error after sweeps: :math:`\lambda^{Cs}` of it.
+
+    Note [mathematics], section 6.3.
 
     One sweep is as good as C more steps of warm-up. See :func:`swept_errors` for why.
 
@@ -180,7 +192,9 @@ def sweep_error(rate: float, chunk: int, error: float, sweeps: int) -> float:
 
 
 def summation_error(terms: int, round_off: float) -> float:
-    r"""Return :math:`\gamma_m = m u / (1 - m u)`: the relative error of a sum of m products, in any order (MATH 6.5).
+    r"""Return :math:`\gamma_m = m u / (1 - m u)`: the relative error of a sum of m products, in any order.
+
+    Note [mathematics], section 6.5.
 
     Infinite where :math:`m u \ge 1`.
 
@@ -196,7 +210,9 @@ def summation_error(terms: int, round_off: float) -> float:
 
 
 def rounding_error(rate: float, local: float) -> float:
-    r"""Return by how much two computed runs of the same recurrence can differ by rounding alone (MATH 6.5).
+    r"""Return by how much two computed runs of the same recurrence can differ by rounding alone.
+
+    Note [mathematics], section 6.5.
 
     .. math:: \frac{2 \delta}{1 - \lambda}
 

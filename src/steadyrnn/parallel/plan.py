@@ -217,7 +217,7 @@ def likely_warmup(decay: tuple[float, ...], enough: float) -> int | None:
     r"""Return after how many steps an error has probably shrunk to ``enough`` of itself.
 
     Nothing is proven by it: a linear network shrinks an error by :math:`\lVert W^k \rVert` in k steps, and others mostly
-    faster still. Between powers of two the logarithm is taken for a line. None where it takes longer than is known.
+    faster still. Between powers of two the logarithm is interpolated. None where ``decay`` does not reach that far.
 
     Example:
         >>> likely_warmup((0.5, 0.25, 0.0625), 0.1)
@@ -240,7 +240,7 @@ class Plan(NamedTuple):
     cost: float
 
 
-@lru_cache(1024)  # asked again on every call of a layer
+@lru_cache(1024)  # called again on every call of a layer
 def choose_windows(
     steps: int,
     rows: int,
@@ -259,8 +259,7 @@ def choose_windows(
     work and memory at most double. A warm-up that is sure to be enough is seldom needed: a shorter one that is likely to be
     is taken instead, and where none is known a quarter of the sure one, if that is longer than a quarter of C; sweeps
     repair what it lacks, if anything. Where the sequential run costs no more than windows would, a sweep included if one
-    may be needed, there is one window. The number of windows
-    and the warm-up are moved a little, so that the last window is a whole one.
+    may be needed, there is one window. The number of windows and the warm-up are adjusted, so that the last window is whole.
 
     Args:
         steps: T.
@@ -344,7 +343,7 @@ def _best_chunk(steps: int, warmup: int, work: float) -> int:
 
 
 def _whole_windows(steps: int, warmup: int, number: int, lanes: int) -> Windows:
-    """Return about ``number`` windows without a rest behind the last one, which the warm-up takes."""
+    """Return about ``number`` windows without a rest behind the last one; the warm-up is made longer by it."""
     spread = min(number // 8, 32)
     near = range(max(2, number - spread), number + (spread if lanes == 1 else 0) + 1)
     best = min(near, key=lambda count: (max((steps - warmup) % count - warmup // 4, 0), abs(count - number)))

@@ -56,7 +56,7 @@ class ParallelReport:
     ``rounding`` the largest of a layer, and the rest is that of the layer with the largest rate.
 
     Args:
-        tol: What was asked for; ``truncation`` is at most this.
+        tol: The tolerance given; ``truncation`` is at most this.
         layers: Each layer's run.
     """
 
@@ -81,7 +81,7 @@ class ParallelReport:
 
     @property
     def verified(self) -> float | None:
-        """Bound on the error of every state against the exact run, rounding included; None where it was not asked for."""
+        """Bound on the error of every state against the exact run, rounding included; None where the call was not verified."""
         found = [layer.verified for layer in self.layers if layer.verified is not None]
         return max(found) if found else None
 
@@ -100,8 +100,9 @@ class ParallelReport:
 
         bounds the Frobenius norm of the difference between the gradient of this run and of the sequential one, both for
         the cotangents :math:`g_t` of the outputs (and of the final state, at its time), in exact arithmetic, over W, U and
-        b together (torch's two vectors as the one they add up to). :math:`F_t` is MATH 4.3 for a loss of gradient 1, with
-        the context of t: warm-up, sweeps and position. For a piecewise linear activation it is
+        b together (torch's two vectors as the one they add up to). :math:`F_t` is the error of a truncated
+        gradient for a loss of gradient 1 (Note [mathematics], section 4.3), with the context of t: warm-up, sweeps and
+        position. For a piecewise linear activation it is
         :func:`~steadyrnn.bounds.parallel_gradients.masked_gradient_error`, from the steps at which masks are proven equal.
 
         Raises:
@@ -173,5 +174,6 @@ class ParallelReport:
         return (
             f"time-parallel: every state within {within}, in {self.depth} steps one after another: {self.windows} windows of "
             f"{self.chunk} behind {self.warmup} of warm-up{swept}.\n"
-            f"Contraction {self.rate:.6g} in the {self.norm}. MATH 6.1 to 6.{5 if self.verified is None else 6}.{learned}"
+            f"Contraction {self.rate:.6g} in the {self.norm}. Proof: Lemma 1 of Miller and Hardt (2019) and windows of time "
+            f"(docs/notes/mathematics.md, 6.1 to 6.{5 if self.verified is None else 6}).{learned}"
         )
