@@ -14,8 +14,8 @@ from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm
 from steadyrnn.bounds.parallel import rounding_error, warmup_error
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
+from steadyrnn.engines.async_result import largest_norm
 from steadyrnn.engines.base import Recurrence, lengths_of
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.weights import flattened, grouped

@@ -1,4 +1,7 @@
-"""How far a run in windows of time is from the sequential one, and what rounding adds (Note [mathematics], section 6)."""
+"""How far a run in windows of time is from the sequential one, and what rounding adds.
+
+Note [mathematics], sections 6.1 to 6.3, 6.5.
+"""
 
 import math
 from functools import lru_cache
@@ -66,11 +69,9 @@ def warmup_error(rate: float, radius: float, warmup: int, position: int = 1) -> 
     return truncation_error(rate, radius, check_count("warmup", warmup) + check_count("position", position))
 
 
-@lru_cache(1024)  # called again on every call of a layer
+@lru_cache(1024)  # asked again on every call of a layer
 def required_warmup(rate: float, radius: float, tol: float, gain: float = 1.0) -> int:
-    r"""Return the shortest warm-up for which every output that counts is within ``tol``.
-
-    Note [mathematics], section 6.1.
+    r"""Return the shortest warm-up for which every output that counts is within ``tol`` (Note [mathematics], section 6.1).
 
     .. math:: k = \left\lceil \frac{\ln(L_f R / \varepsilon)}{\ln(1 / \lambda)} \right\rceil - 1,
 
@@ -164,9 +165,7 @@ def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> T
 
 
 def uniform_error(rate: float, chunk: int, mismatch: Tensor) -> float:
-    r"""Return one bound for all start states: :math:`\max_j m_j / (1 - \lambda^C)`.
-
-    Note [mathematics], section 6.2.
+    r"""Return one bound for all start states: :math:`\max_j m_j / (1 - \lambda^C)` (Note [mathematics], section 6.2).
 
     Example:
         >>> round(uniform_error(0.5, 2, torch.tensor([0.0, 3.0])), 6)
@@ -178,9 +177,7 @@ def uniform_error(rate: float, chunk: int, mismatch: Tensor) -> float:
 
 
 def sweep_error(rate: float, chunk: int, error: float, sweeps: int) -> float:
-    r"""Return what is left of an error after sweeps: :math:`\lambda^{Cs}` of it.
-
-    Note [mathematics], section 6.3.
+    r"""Return what is left of an error after sweeps: :math:`\lambda^{Cs}` of it (Note [mathematics], section 6.3).
 
     One sweep is as good as C more steps of warm-up. See :func:`swept_errors` for why.
 

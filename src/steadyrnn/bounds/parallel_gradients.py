@@ -1,4 +1,4 @@
-"""How far the gradient of a run in windows of time is from that of the sequential one; Note [mathematics], section 6.4."""
+"""How far the gradient of a run in windows of time is from that of the sequential one (Note [mathematics], section 6.4)."""
 
 import torch
 from torch import Tensor
@@ -21,9 +21,7 @@ __all__ = [
 
 
 def adjoint_error(rate: float, loss_gain: float, warmup: int, distance: int = 0) -> float:
-    r"""Return the error of an adjoint that was started from zero to the right of its window.
-
-    Note [mathematics], section 6.4.
+    r"""Return the error of an adjoint that was started from zero to the right of its window (Note [mathematics], section 6.4).
 
     .. math:: \lambda^{k_b + 1 + d} A, \qquad A = G / (1 - \lambda)
 
@@ -53,7 +51,7 @@ def required_adjoint_warmup(constants: Constants, windows: int, loss_gain: float
     Note [mathematics], section 6.4.
 
     The smallest :math:`k_b` with :math:`\frac{J - 1}{1 - \lambda} \lambda^{k_b + 1} L_w A \le \varepsilon / 2`: one less
-    than the note's formula, which does not use the last factor :math:`\lambda`.
+    than the formula of the note, which does not use the last factor :math:`\lambda`.
 
     Example:
         >>> required_adjoint_warmup(Constants(0.9, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0), windows=8, loss_gain=1.0, tol=1e-3)
@@ -74,9 +72,7 @@ def window_gradient_error(
     loss_gain: float,
     loss_smoothness: float,
 ) -> float:
-    r"""Return the a-priori error of a gradient whose states and adjoints are run in windows.
-
-    Note [mathematics], section 6.4.
+    r"""Return the a-priori error of a gradient whose states and adjoints are run in windows (Note [mathematics], section 6.4).
 
     .. math::
         \lVert \Delta \nabla_w \rVert \le \frac{J - 1}{1 - \lambda} \Bigl\{ \lambda^{k_b + 1} L_w A
@@ -146,7 +142,7 @@ def measured_window_gradient_error(
 
 
 def _state_gain(constants: Constants, loss_gain: float, loss_smoothness: float) -> float:
-    """Return what a wrong state does to the gradient of its window, per step."""
+    """Return what a wrong state does to the gradient of its window, a step."""
     rate, largest = constants.rate, _largest_adjoint(constants.rate, loss_gain)
     bend = above(product_above(rate, check_number("loss_smoothness", loss_smoothness)) + product_above(constants.b_hh, largest))
     return above(product_above(constants.weight_gain, bend, 1 / (1 - rate)) + product_above(constants.b_wh, largest))
@@ -183,7 +179,7 @@ def masked_gradient_error(rate: float, context: Tensor, agreeing: Tensor, state_
     There Jacobians agree, and the derivative by the weights differs by the state's error,
     :math:`\lambda^{t - \tau} \cdot \lambda^{K - (t - \tau) - 1} R` for each of the p steps :math:`\tau`. What is older has
     in either run at most :math:`\lambda^p L_w / (1 - \lambda)`, in the truncated one without the steps before its start.
-    For p = K this is section 4.3 of Note [mathematics] with :math:`\beta_{hh} = 0` and :math:`\beta_{wh} = 1`.
+    For p = K this is Note [mathematics], section 4.3 with :math:`\beta_{hh} = 0` and :math:`\beta_{wh} = 1`.
 
     Args:
         rate: :math:`\lambda`, in the 2-norm.

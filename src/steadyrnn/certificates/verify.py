@@ -16,6 +16,7 @@ from steadyrnn.bounds.norms import TINY, above
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
+from steadyrnn.engines.async_result import largest_norm
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.errors import (
@@ -31,7 +32,6 @@ from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.packed import Opened, open_sequence
 
 from .certify import check_bound, check_effort, covering, digest_of, only_layer
-from .largest_norm import largest_norm
 from .layer import certify_layer
 from .layer_errors import LayerErrors, layer_errors
 from .proof import Proof, coarse, covering_state, proof_of, recurrence_of

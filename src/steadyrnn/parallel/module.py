@@ -13,14 +13,13 @@ from steadyrnn.bounds.memory import product_above
 from steadyrnn.bounds.norms import above, input_slack
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.advice import way_out
-from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
 from steadyrnn.checks import carries_transform, uncompiled, without_autocast
+from steadyrnn.engines.async_result import AsyncResult, largest_norm
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
-from steadyrnn.gpu.async_result import AsyncResult
 from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.packed import Opened, close_sequence, open_sequence

@@ -12,9 +12,9 @@ from torch import Tensor
 from steadyrnn.bounds.memory import product_above, state_radius
 from steadyrnn.bounds.norms import MaxNorm, above
 from steadyrnn.bounds.parallel import required_warmup, rounding_error
-from steadyrnn.certificates.largest_norm import LargestNorms
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes, local_rounding
+from steadyrnn.engines.async_result import LargestNorms
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cuda.windows import fused_costs
 from steadyrnn.engines.loop.ops import is_kept

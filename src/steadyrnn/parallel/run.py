@@ -13,17 +13,16 @@ from steadyrnn.bounds.memory import truncation_error
 from steadyrnn.bounds.norms import ROUND_OFF, Contraction, above
 from steadyrnn.bounds.parallel import boundary_errors, swept_errors
 from steadyrnn.cells.base import State
-from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes
 from steadyrnn.checks import check_finite
+from steadyrnn.engines.async_result import AsyncResult, Deferred, largest_norm
 from steadyrnn.engines.base import Recurrence, lengths_of
 from steadyrnn.engines.cuda.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.select import ENGINES, Choice, select
 from steadyrnn.engines.windows import Windows, join_windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
-from steadyrnn.gpu.async_result import AsyncResult, Deferred
 
 from .gradients import Evidence, collect_evidence, is_kinked
 from .plan import Bounds, Request, choose_tier, plan_windows, rounding_of
@@ -51,7 +50,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         sizes: Of the layer's weights.
         request: Tolerances.
     """
-    fuses = requested == "auto" and run.input.numel() > 0 and refusal(run, is_kept(run.tensors)) is None
+    fuses = can_fuse(run, requested)
     gates = input_part(run) if fuses else None  # on its way while windows are planned
     certificate, bounds = choose_tier(run, certificate, request)
     windows, fused = plan_windows(run, certificate, bounds, request, fuses)
@@ -77,6 +76,19 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
     engine = "" if parallel.choice is None else parallel.choice.engine
     record = record_run(certificate, windows, parallel.sweeps, truncation, rounding, engine)
     return LayerResult(parallel.output(), state, record, evidence)
+
+
+def can_fuse(run: Recurrence, requested: str) -> bool:
+    """Say whether there is a kernel that runs all windows of a recurrence in place.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero = torch.zeros(1, 1)
+        >>> can_fuse(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero), "auto")  # on a CPU
+        False
+    """
+    on_gpu = requested == "auto" and run.input.is_cuda and run.input.numel() > 0
+    return on_gpu and refusal(run, is_kept(run.tensors)) is None
 
 
 def run_sequentially(

@@ -207,7 +207,7 @@ class TestEmulated:
     def test_a_layer_in_windows_has_the_gradient_that_it_promises(
         self, name: str, tol: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, name, size=6, dtype=torch.float32)
         fast, x = sr.to_parallel(layer, tol, chunk=20), unit_inputs(70, 2, 5, dtype=torch.float32).requires_grad_()
         wanted = [x, *layer.parameters()]
@@ -237,7 +237,7 @@ class TestEmulated:
         torch.testing.assert_close(*found)
 
     def test_a_bound_from_outputs_that_were_changed_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, "relu", size=6, dtype=torch.float32)
         fast = sr.to_parallel(layer, 1e-3, chunk=20)
         output, _ = fast(unit_inputs(70, 2, 5, dtype=torch.float32))
@@ -249,7 +249,7 @@ class TestEmulated:
 
     @pytest.mark.parametrize("create_graph", [False, True])
     def test_a_backward_under_autocast_is_not_cast(self, create_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, size=6, dtype=torch.float32)
         fast, x = sr.to_parallel(layer, 1e-6, chunk=20), unit_inputs(70, 2, 5, dtype=torch.float32).requires_grad_()
         wanted = [x, *layer.parameters()]
@@ -261,7 +261,7 @@ class TestEmulated:
             torch.testing.assert_close(a, b)
 
     def test_many_cotangents_of_a_layer_in_windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, size=6, dtype=torch.float32)
         fast, x = sr.to_parallel(layer, 1e-6, chunk=20), unit_inputs(70, 2, 5, dtype=torch.float32)
         many, weight = torch.randn(3, 70, 2, 6), layer.weight_ih_l0
