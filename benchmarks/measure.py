@@ -77,6 +77,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         "processor": model,
+        **({"device": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
     }
 
 
