@@ -23,21 +23,24 @@ GOALS = {"RNN, spectral, training": 18, "GRU, exp, training": 18, "to_parallel, 
 KINDS = re.compile(r"(RNNStep|GRUStep|LSTMStep|Activation|Tanh|ReLU|LeakyReLU|Absolute|Identity|Sigmoid|ModReLU|Cell)\b")
 
 
-def path_of(call: Callable[[], Any]) -> tuple[int, int]:
-    """Return how many of our files and functions a call runs."""
-    functions: set[tuple[str, str, int]] = set()
+def path_of(call: Callable[[], Any]) -> dict[str, list[str]]:
+    """Return our files that a call runs, in the order of first use, each with its functions that the call runs."""
+    functions: dict[tuple[str, str, int], None] = {}
 
     def record(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(PACKAGE)) and not code.co_name.startswith("<"):
-            functions.add((code.co_filename, code.co_name, code.co_firstlineno))
+            functions[code.co_filename, code.co_qualname, code.co_firstlineno] = None
 
     sys.setprofile(record)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return len({file for file, _, _ in functions}), len(functions)
+    files: dict[str, list[str]] = {}
+    for file, name, _ in functions:
+        files.setdefault(str(Path(file).relative_to(PACKAGE)), []).append(name)
+    return files
 
 
 def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -53,17 +56,32 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "certify an RNN", lambda: sr.certify(ball, input_bound=1.0)
 
 
+def kernel_functions(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines and the head of each function of a CUDA source.
+
+    A head begins at the margin and may stand on several lines; a body ends with a brace at the margin. Lines of the
+    preprocessor belong to neither.
+    """
+    head, start, inside = "", 0, False
+    for number, line in enumerate((line.split("//")[0].rstrip() for line in source.splitlines()), 1):
+        if inside and line.startswith("}"):
+            yield number - start + 1, head
+            head, inside = "", False
+        elif not inside and re.match(r"[A-Za-z_ )]", line):
+            start = start if head else number
+            head += f"{line.strip()} "
+            inside = line.endswith("{") and "(" in head and not re.match(r"(struct|enum|namespace|union)\b", head)
+            if not inside and line.endswith((";", "{", "}")):
+                head = ""
+
+
 def longest_kernel() -> tuple[int, str]:
     """Return the lines of the longest function of a .cu file, and where it is."""
     found = (0, "")
     for path in sorted(PACKAGE.rglob("*.cu")):
-        start, name = 0, ""
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            if not start and re.match(r"^[A-Za-z_].*[({]", line) and not re.search(r"[;}]\s*$", line):
-                start, name = number, line
-            if re.match(r"^}", line) and start:
-                found = max(found, (number - start + 1, f"{path.name}: {name.strip()[:60]}"))
-                start = 0
+        for lines, head in kernel_functions(path.read_text()):
+            name = next(name for name in re.findall(r"(\w+)\s*\(", head) if not name.startswith("__"))
+            found = max(found, (lines, f"{path.name}: {name}"))
     return found
 
 
@@ -86,13 +104,15 @@ def main() -> None:
     """Count, print, save."""
     parser = options(__doc__)
     parser.add_argument("--name", default="call-path", help="of the file of results")
-    parser.add_argument("--verbose", action="store_true", help="name the dispatches")
+    parser.add_argument("--verbose", action="store_true", help="name the files and functions of each call, and the dispatches")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for name, call in calls():
         call()
-        files, functions = path_of(call)
-        rows.append({"what": name, "files": files, "functions": functions, "goal": GOALS.get(name, 0)})
+        files = path_of(call)
+        rows.append({"what": name, "files": len(files), "functions": sum(map(len, files.values())), "goal": GOALS.get(name, 0)})
+        if args.verbose:
+            print(f"{name}:\n" + "".join(f"  {file}: {', '.join(names)}\n" for file, names in files.items()))
     lines, where = longest_kernel()
     kinds = dispatches()
     rows.append({"what": f"longest function of a kernel ({where})", "files": 0, "functions": lines, "goal": 80})

@@ -198,7 +198,7 @@ def test_there_is_one_object_an_op(name: str, tmp_path: Path) -> None:
 
 STAND_IN = """
 from steadyrnn.engines.base import Engine
-from steadyrnn.engines.cpu.kernel import CPUKernel
+from steadyrnn.engines.cpu.engine import CPUKernel
 from steadyrnn.engines.loop.ops import register, run_op
 
 OP = register("triton", "cpu", CPUKernel())

@@ -4,7 +4,8 @@ import math
 import re
 from pathlib import Path
 
-from steadyrnn.bounds.memory import horizon, state_radius
+from steadyrnn.bounds.memory import horizon
+from steadyrnn.bounds.norms import state_radius
 
 ROOT = Path(__file__).parents[1]
 

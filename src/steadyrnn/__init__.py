@@ -133,7 +133,8 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"steadyrnn.{name}")
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        value = globals()[name] = getattr(import_module(_PUBLIC[name]), name)  # looked up once
+        return value
     raise AttributeError(f"module 'steadyrnn' has no attribute {name!r}")
 
 

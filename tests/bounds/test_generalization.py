@@ -67,7 +67,7 @@ def test_only_the_product_of_input_and_output_weight_has_a_scale(steps: int | No
 
 
 def test_one_deviation_for_all_blocks_fails_where_the_input_weight_is_below_one() -> None:
-    """MATH 2.12: the printed proof's "without loss of generality" is none. One step, n = 1, M = 0.01, Y = 100."""
+    """Note [mathematics]: the printed proof's "without loss of generality" is none. One step, n = 1, M = 0.01, Y = 100."""
     m, y, margin, steps = 0.01, 100.0, 1.0, 1
     beta = m * y
     scale = margin / (12 * steps * (steps * math.e + math.e + 1) * beta)  # sigma times sqrt(2 n ln 12 n)

@@ -20,7 +20,7 @@ from steadyrnn.bounds.gradients import (
     squared_loss_constants,
     weight_sensitivity,
 )
-from steadyrnn.bounds.memory import state_radius
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.errors import ArgumentError, NotFiniteError
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
@@ -86,7 +86,7 @@ class Problem:
 
 @pytest.mark.parametrize(("steps", "figure"), [(1, 2.0), (2, 2.0), (3, 1.5), (5, 0.625)])
 def test_the_kept_part_of_the_error_is_k_times_the_power_k_minus_one(steps: int, figure: float) -> None:
-    """MATH 4.3: a scalar linear layer with a = 1/2 and constant input meets it; the printed power k is half of it."""
+    """A scalar linear layer with a = 1/2 and constant input meets it; the printed power k is half of it."""
     rate, radius, time = 0.5, 2.0, 200
     full = [0.0]
     for _ in range(time):

@@ -1,4 +1,4 @@
-"""The box of a GRU and its contraction there (MATH 7.2, 7.3)."""
+"""The box of a GRU and its contraction there (Note [mathematics], sections 7.2, 7.3)."""
 
 import itertools
 import math
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius, gru_rate, gru_scalar_test
 from steadyrnn.bounds.norms import MaxNorm
-from steadyrnn.errors import ArgumentError, CertificateError, NotFiniteError, ShapeError
+from steadyrnn.errors import ArgumentError, ShapeError
+from tests.bounds.gated import make_bound_test, make_finite_test, make_unbounded_test
 from tests.linalg.matrices import gaussian, orthogonal
 
 H, D = 5, 3
@@ -382,25 +383,9 @@ def test_a_unit_that_never_updates_has_no_contraction_and_no_error(reset_after: 
     assert gru_contraction(net.weight_hh, replace(net, bias_ih=bias).box()).rate >= 1
 
 
-@pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_nothing_is_said_of_what_is_not_finite(name: str, bad: float) -> None:
-    net = random_net()
-    broken = getattr(net, name).clone()
-    broken.view(-1)[3] = bad
-    with pytest.raises(NotFiniteError, match=f"`{name}`"):
-        replace(net, **{name: broken}).box()
-
-
-def test_unbounded_inputs_have_no_certificate() -> None:
-    with pytest.raises(CertificateError, match="`input_bound`"):
-        replace(random_net(), input_bound=math.inf).box()
-
-
-@pytest.mark.parametrize("bound", [-1.0, math.nan])
-def test_the_bound_on_inputs_is_not_negative(bound: float) -> None:
-    with pytest.raises(ArgumentError, match="`input_bound`"):
-        replace(random_net(), input_bound=bound).box()
+test_nothing_is_said_of_what_is_not_finite = make_finite_test(random_net, ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
+test_unbounded_inputs_have_no_certificate = make_unbounded_test(random_net)
+test_the_bound_on_inputs_is_not_negative = make_bound_test(random_net)
 
 
 @pytest.mark.parametrize(

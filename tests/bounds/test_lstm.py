@@ -1,4 +1,4 @@
-"""The box of an LSTM and its contraction there (MATH 7.1)."""
+"""The box of an LSTM and its contraction there (Note [mathematics], section 7.1)."""
 
 import itertools
 import math
@@ -21,7 +21,8 @@ from steadyrnn.bounds.lstm import (
 )
 from steadyrnn.bounds.norms import MaxNorm
 from steadyrnn.constraints import StableLSTM
-from steadyrnn.errors import ArgumentError, CertificateError, NotFiniteError, ShapeError
+from steadyrnn.errors import ArgumentError, ShapeError
+from tests.bounds.gated import make_bound_test, make_finite_test, make_unbounded_test
 from tests.linalg.matrices import gaussian
 
 H, D = 5, 3
@@ -376,25 +377,9 @@ def test_tiny_and_huge_weights_give_numbers(scale: float) -> None:
     assert rate == pytest.approx(0.5, abs=1e-6) if scale < 1 else rate >= 1
 
 
-@pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "bias"])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_nothing_is_said_of_what_is_not_finite(name: str, bad: float) -> None:
-    net = random_net()
-    broken = getattr(net, name).clone()
-    broken.view(-1)[3] = bad
-    with pytest.raises(NotFiniteError, match=f"`{name}`"):
-        replace(net, **{name: broken}).box()
-
-
-def test_unbounded_inputs_have_no_certificate() -> None:
-    with pytest.raises(CertificateError, match="`input_bound`"):
-        replace(random_net(), input_bound=math.inf).box()
-
-
-@pytest.mark.parametrize("bound", [-1.0, math.nan])
-def test_the_bound_on_inputs_is_not_negative(bound: float) -> None:
-    with pytest.raises(ArgumentError, match="`input_bound`"):
-        replace(random_net(), input_bound=bound).box()
+test_nothing_is_said_of_what_is_not_finite = make_finite_test(random_net, ["weight_ih", "weight_hh", "bias"])
+test_unbounded_inputs_have_no_certificate = make_unbounded_test(random_net)
+test_the_bound_on_inputs_is_not_negative = make_bound_test(random_net)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.memory import first_step, horizon, power_above, product_above, state_radius, truncation_error
+from steadyrnn.bounds.memory import first_step, horizon, truncation_error
+from steadyrnn.bounds.norms import power_above, product_above, state_radius
 from steadyrnn.checks import check_count
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError
 
@@ -99,7 +100,7 @@ def test_a_large_initial_state_must_be_counted() -> None:
 
 
 def test_an_unstable_system_is_arbitrarily_far_from_its_truncation() -> None:
-    """MATH 4.6, Proposition 3: an impulse at time 1 is h_t = 2^(t-1) for ever, and no window from k + 1 on sees it."""
+    """Proposition 3 of Miller and Hardt: an impulse at time 1 is h_t = 2^(t-1), and no window from k + 1 on sees it."""
     h, window = 0.0, 5
     for time in range(1, 40):
         h = 2 * h + (time == 1)

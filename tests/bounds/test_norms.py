@@ -143,29 +143,29 @@ def test_above_and_below_enclose_what_roundings_may_have_moved(value: float, rou
 
 @pytest.mark.parametrize(("rate", "stable"), [(0.5, True), (1.0, False), (math.inf, False)])
 def test_a_contraction_is_stable_below_one(rate: float, stable: bool) -> None:
-    assert Contraction(rate, TwoNorm(2), "MATH 5.1").stable is stable
+    assert Contraction(rate, TwoNorm(2), "a theorem").stable is stable
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 1000])
 def test_many_steps_cost_the_condition_once(steps: int) -> None:
-    contraction = Contraction(0.9, Ellipsoid(torch.tensor([1.0, 3.0])), "MATH 5.2")
+    contraction = Contraction(0.9, Ellipsoid(torch.tensor([1.0, 3.0])), "a theorem")
     assert contraction.after(steps) >= 3 * 0.9**steps
     assert contraction.after(steps) <= 3 * 0.9**steps * (1 + 1e-12)
 
 
 def test_no_step_is_the_identity() -> None:
-    assert Contraction(0.5, Ellipsoid(torch.tensor([1.0, 3.0])), "MATH 5.2").after(0) == 1
+    assert Contraction(0.5, Ellipsoid(torch.tensor([1.0, 3.0])), "a theorem").after(0) == 1
 
 
 def test_nothing_is_known_after_steps_of_an_infinite_rate() -> None:
-    assert Contraction(math.inf, TwoNorm(2), "MATH 5.1").after(3) == math.inf
+    assert Contraction(math.inf, TwoNorm(2), "a theorem").after(3) == math.inf
 
 
 def test_the_bound_over_many_steps_holds_for_a_matrix_with_a_large_norm() -> None:
     w = torch.tensor([[0.5, 10.0], [0.0, 0.4]], dtype=torch.float64)
     d = torch.tensor([0.05, 1.0], dtype=torch.float64)
     rate = float(torch.linalg.matrix_norm(d.unsqueeze(1) * w / d, 2))
-    contraction = Contraction(above(rate), Ellipsoid(d), "MATH 5.2")
+    contraction = Contraction(above(rate), Ellipsoid(d), "a theorem")
     norms = [float(torch.linalg.matrix_norm(torch.linalg.matrix_power(w, k), 2)) for k in range(1, 30)]
     assert max(norms) > 1
     assert all(norm <= contraction.after(k) for k, norm in enumerate(norms, start=1))

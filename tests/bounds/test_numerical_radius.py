@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrnn.bounds.numerical_radius import COMPLETE, STAGES, Stage, descend_radius, estimated_radius, smooth_radius
+from steadyrnn.bounds.quadratic import COMPLETE, STAGES, Stage, descend_radius, estimated_radius, smooth_radius
 from steadyrnn.bounds.scaling import from_raw, scaled
 from tests.linalg.matrices import gaussian, orthogonal
 

@@ -145,7 +145,7 @@ def test_the_output_bound_is_the_sum_of_three_terms() -> None:
 
 
 def test_a_weight_below_one_may_move_by_one_over_the_steps() -> None:
-    """MATH 2.12: the maximum with 1 is what the induction needs, and what random perturbations satisfy."""
+    """Note [mathematics], 2.12: the maximum with 1 is what the induction needs, and what random perturbations satisfy."""
     assert activation_perturbation(0.1, 1.0, 1.0, 10, recurrent_change=0.1, input_change=0.0) < math.inf
     truth = scalar(0.2, 1.0, 10) - scalar(0.1, 1.0, 10)
     assert truth <= activation_perturbation(0.1, 1.0, 1.0, 10, recurrent_change=0.1, input_change=0.0)

@@ -1,4 +1,4 @@
-"""Contraction in quadratic norms, for slopes from 0 up (MATH 5.3)."""
+"""Contraction in quadratic norms, for slopes from 0 up (Note [mathematics], section 5.3)."""
 
 import itertools
 import math
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.bounds.norms import Ellipsoid
-from steadyrnn.bounds.numerical_radius import STAGES, estimated_radius
-from steadyrnn.bounds.quadratic import MARGINS, quadratic_contraction, quadratic_rate
+from steadyrnn.bounds.quadratic import MARGINS, QUADRATIC_NORM, STAGES, estimated_radius, quadratic_contraction, quadratic_rate
 from steadyrnn.bounds.scaling import best_scaling, diagonal_contraction, scaled_rate
 from steadyrnn.errors import ArgumentError, NotFiniteError, ShapeError
 from tests.linalg.matrices import gaussian, orthogonal
@@ -55,8 +54,8 @@ def spectral_radius(w: Tensor) -> float:
 
 def test_the_hard_pair_contracts_at_the_rate_of_the_semidefinite_optimum() -> None:
     found = quadratic_contraction(PAIR, 1.0)
-    assert 0.53295 <= found.rate <= 0.5331  # MATH: .5330 is the optimum, .5331 what its own descent found
-    assert found.theorem == "MATH 5.3"
+    assert 0.53295 <= found.rate <= 0.5331  # .5330 is the optimum, .5331 what another descent found
+    assert found.theorem == QUADRATIC_NORM
 
 
 def test_no_norm_can_prove_less_than_the_products_of_masks() -> None:

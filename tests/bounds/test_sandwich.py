@@ -97,7 +97,7 @@ def test_a_matrix_without_entries_is_refused(shape: tuple[int, int]) -> None:
 
 
 def test_the_jacobian_is_a_product_of_as_many_factors_as_the_lag() -> None:
-    """MATH 3.1, both forms of the recurrence, by autograd."""
+    """Note [mathematics], section 3.1, both forms of the recurrence, by autograd."""
     weight, lag = gaussian(3, 3), 4
 
     def pre(x: Tensor) -> Tensor:  # x_t = W f(x_{t-1})
@@ -123,7 +123,7 @@ def test_the_jacobian_is_a_product_of_as_many_factors_as_the_lag() -> None:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_diagonal_factor_changes_a_norm_by_its_entries_at_most(norm: str, side: str) -> None:
-    """MATH 3.2, Lemma 1, in complex numbers."""
+    """Note [mathematics], section 3.2, Lemma 1, in complex numbers."""
     size = NORMS[norm]
     for seed in range(200):
         a, d = gaussian_complex(4, 4, seed=seed), torch.diag(gaussian_complex(4, seed=seed + 1000))
@@ -134,7 +134,7 @@ def test_a_diagonal_factor_changes_a_norm_by_its_entries_at_most(norm: str, side
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_product_of_unitary_and_diagonal_factors_lies_between_the_products_of_entries(norm: str) -> None:
-    """MATH 3.2, Lemma 2: its two n, of factors and of dimensions, are kept apart."""
+    """Note [mathematics], section 3.2, Lemma 2: its two n, of factors and of dimensions, are kept apart."""
     size, dimension, factors = NORMS[norm], 4, 3
     identity = size(torch.eye(dimension).double())
     for seed in range(200):
@@ -219,7 +219,7 @@ def test_the_gradient_of_a_running_network_lies_in_the_sandwich(activation: ReLU
 
 
 def test_the_absolute_value_with_an_orthogonal_matrix_keeps_the_gradient_s_norm() -> None:
-    """MATH 3.4, Table 6: 100 units, 30 steps."""
+    """Note [mathematics], section 3.4, Table 6: 100 units, 30 steps."""
     weight, signs = orthogonal(100), gaussian(30, 100, seed=1).sign()
     assert float(torch.linalg.matrix_norm(jacobian(weight, signs))) == pytest.approx(10, abs=2e-13)
     low, high = gradient_sandwich(weight, Absolute.steepness, 30, norm="frobenius")

@@ -1,4 +1,4 @@
-"""Contraction in the 2-norm and in weighted 2-norms (MATH 5.1, 5.2)."""
+"""Contraction in the 2-norm and in weighted 2-norms (Note [mathematics], sections 5.1, 5.2)."""
 
 import math
 from fractions import Fraction
@@ -11,7 +11,15 @@ from torch import Tensor
 
 from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.bounds.norms import Ellipsoid, TwoNorm
-from steadyrnn.bounds.scaling import Powers, best_scaling, diagonal_contraction, scaled_rate, spectral_contraction
+from steadyrnn.bounds.scaling import (
+    DIAGONAL_SCALING,
+    SPECTRAL_NORM,
+    Powers,
+    best_scaling,
+    diagonal_contraction,
+    scaled_rate,
+    spectral_contraction,
+)
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
 from tests.linalg.matrices import gaussian, orthogonal
 
@@ -210,7 +218,7 @@ def test_each_tier_names_its_norm_and_its_theorem() -> None:
     first, second = spectral_contraction(PAIR, 1.0), diagonal_contraction(PAIR, 1.0)
     assert isinstance(first.norm, TwoNorm)
     assert second.norm.name == "weighted 2-norm"
-    assert (first.theorem, second.theorem) == ("MATH 5.1", "MATH 5.2")
+    assert (first.theorem, second.theorem) == (SPECTRAL_NORM, DIAGONAL_SCALING)
 
 
 def test_the_baselines_in_other_norms_are_not_below_the_gain() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.memory import horizon, state_radius
+from steadyrnn.bounds.memory import horizon
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError, ShapeError
 
@@ -17,7 +18,7 @@ layers = st.lists(st.tuples(st.floats(0, 0.999), st.floats(1e-3, 1e3), st.floats
 
 
 def exact_errors(rates: list[float], radii: list[float], gains: list[float], steps: int) -> list[Fraction]:
-    """The sum form of MATH 5.4, in rational numbers."""
+    """The sum form of Note [mathematics], section 5.4, in rational numbers."""
     below = [Fraction(0)] * (steps + 1)
     ends = []
     for rate, radius, gain in zip(map(Fraction, rates), map(Fraction, radii), map(Fraction, gains), strict=True):

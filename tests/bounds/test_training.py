@@ -1,4 +1,7 @@
-"""Training a truncated model beside the full one: the figures of MATH 4.5, real descents, and 4.6's divergence."""
+"""Training a truncated model beside the full one: figures, real descents, divergence.
+
+Note [mathematics], sections 4.5 and 4.6.
+"""
 
 import math
 from collections.abc import Callable
@@ -19,7 +22,7 @@ from steadyrnn.bounds.gradients import (
     layer_constants,
     squared_loss_constants,
 )
-from steadyrnn.bounds.memory import state_radius
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.training import (
     minus_lambert,
     output_divergence,
@@ -149,7 +152,7 @@ def test_the_output_divergence_is_its_two_parts() -> None:
 
 @pytest.mark.parametrize(("activation", "smoothness"), [("linear", 0.0), ("tanh", 0.7698003589195011)])
 def test_the_paper_s_own_experiment_has_no_bound_worth_its_name(activation: str, smoothness: float) -> None:
-    """MATH 4.5: with explicit constants alpha * beta is far beyond 1, though the gradients differ by next to nothing."""
+    """With explicit constants alpha * beta is far beyond 1, though the gradients differ by next to nothing."""
     generator = torch.Generator().manual_seed(3)
 
     def draw(*shape: int, deviation: float = 1.0) -> Tensor:
@@ -271,7 +274,7 @@ def test_a_bad_step_size_is_refused(bad: float, error: type[Exception]) -> None:
 
 
 def last_loss_gradient(a: float, time: int) -> float:
-    """MATH 4.6, equation (6): of (h_T - 1)^2 / 2 for h_t = a h_{t-1} + 1."""
+    """Note [mathematics], section 4.6, equation (6): of (h_T - 1)^2 / 2 for h_t = a h_{t-1} + 1."""
     h, slope = 0.0, 0.0
     for _ in range(time):
         h, slope = a * h + 1, h + a * slope

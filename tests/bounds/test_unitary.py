@@ -32,7 +32,7 @@ def norm(w: Tensor) -> float:
     return float(torch.linalg.matrix_norm(w, 2))
 
 
-# The radius of MATH 1.2.
+# The radius of Note [mathematics], section 1.2.
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_numbers_out_of_range_are_refused_by_name(name: str, bad: float) -> None
         dilation_radius(**arguments)
 
 
-# The errors of MATH 1.6.
+# The errors of Note [mathematics], section 1.6.
 
 
 @pytest.mark.parametrize("silence", [0.0, 5.0, 20.0])
@@ -139,7 +139,7 @@ def test_the_error_of_an_almost_silent_dilation_is_below_its_bound_until_roundin
     errors = [largest_error(name, silence, seed) for silence in silences]
     assert all(error <= bound + rounding for error, bound in errors)
     assert errors[0][0] >= 1e-3 * errors[0][1] > 0  # the bound is not idle
-    assert errors[0][0] > 1e2 * errors[1][0]  # MATH 1.6 measured 7.2e-4 to 4.9e-6 (sigmoid), 8e-5 to 3.6e-9 (tanh)
+    assert errors[0][0] > 1e2 * errors[1][0]  # measured: 7.2e-4 to 4.9e-6 (sigmoid), 8e-5 to 3.6e-9 (tanh)
     assert errors[-1][0] <= rounding  # and 9e-16, 1.3e-15 at the end
 
 
@@ -232,7 +232,7 @@ def descend(size: int, bound: float, seed: int) -> float:
 @pytest.mark.parametrize(("bound", "least"), [(1.5, 0.147), (4.0, 0.0039), (16.0, 1.7e-5)])
 def test_three_units_come_close_to_two_without_memory_but_never_there(bound: float, least: float) -> None:
     shift = residual_of_shift(bound)
-    assert 0.85 * least <= shift <= 1.001 * least  # 0.1470, 0.00388, 1.53e-5: MATH 1.5's search stopped a little early at 16
+    assert 0.85 * least <= shift <= 1.001 * least  # 0.1470, 0.00388, 1.53e-5: the search stopped a little early at 16
     assert all(descend(3, bound, seed) >= 0.99 * shift for seed in range(3))
 
 
@@ -306,7 +306,10 @@ def test_the_rank_of_what_is_not_finite_is_refused() -> None:
 
 
 def blind_dimensions(units: int, steps: int) -> tuple[list[int], list[float]]:
-    """Return dim X_k and the distance of B_k from X_k relative to B_k, along a tanh trajectory (MATH 1.6)."""
+    """Return dim X_k and the distance of B_k from X_k relative to B_k, along a tanh trajectory.
+
+    Note [mathematics], section 1.6.
+    """
     w, f = orthogonal(units, seed=3), gaussian(units, 1, seed=4)
     h, basis = torch.zeros(units, dtype=torch.float64), torch.zeros(units, 0, dtype=torch.float64)
     dimensions, distances = [], []

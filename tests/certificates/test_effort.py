@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import steadyrnn as sr
-from steadyrnn.bounds.norms import contraction_in_words, rate_in_words
-from steadyrnn.certificates import rnn as tiers
+from steadyrnn.certificates import elman as tiers
+from steadyrnn.certificates.base import contraction_in_words, rate_in_words
 from steadyrnn.certificates.certify import certify, recheck
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError
 

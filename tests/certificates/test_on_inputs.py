@@ -9,7 +9,6 @@ from torch import Tensor, nn
 import steadyrnn as sr
 from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.certificates.certify import certify, recheck
-from steadyrnn.certificates.local_slope import steepest_near
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, NotFiniteError, ShapeError
 
 ACTIVATIONS = {a.name: a for a in (Tanh(), ReLU(), LeakyReLU(0.2), Sigmoid(), Absolute(), Identity())}
@@ -23,7 +22,7 @@ def test_no_slope_near_a_point_is_steeper_than_the_bound(name: str) -> None:
     radius = torch.rand(200, dtype=torch.float64, generator=generator)
     inside = (a + radius * torch.linspace(-1, 1, 101, dtype=torch.float64).unsqueeze(1)).requires_grad_()
     (slope,) = torch.autograd.grad(activation.value(inside).sum(), inside)
-    assert bool((slope.abs() <= steepest_near(activation, a, radius) + 1e-12).all())
+    assert bool((slope.abs() <= activation.steepest_near(a, radius) + 1e-12).all())
 
 
 def driven(scale: float, seed: int = 0, **options: Any) -> tuple[sr.RNN, Tensor]:

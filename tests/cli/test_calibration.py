@@ -13,7 +13,6 @@ from steadyrnn.cli.calibration_file import CalibrationFile
 from steadyrnn.cli.output import Output
 from steadyrnn.engines import calibration
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.calibration import row_name
 from steadyrnn.engines.calibration_table import read_table
 from steadyrnn.engines.select import ENGINES
 from steadyrnn.errors import ArgumentError, DataError
@@ -115,7 +114,7 @@ def test_calibration_is_not_mixed_with_models(program: Program, words: list[str]
 
 def test_the_rows_are_those_of_the_plan() -> None:
     assert len(CASES) == len(set(CASES)) == 5 * 6 * 4 * 2 + 3 * 3 * 4 * 2
-    assert {row_name(CELLS[case.cell].key) for case in CASES} == {case.cell for case in CASES}
+    assert {CELLS[case.cell].record.measured_as for case in CASES} == {case.cell for case in CASES}
 
 
 def test_shards_are_all_rows_once() -> None:

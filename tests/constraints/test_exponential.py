@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.constraints import ExpOrthogonal
-from steadyrnn.constraints.skew import pack_skew, skew_size, unpack_skew
+from steadyrnn.constraints.factor import pack_skew, skew_size, unpack_skew
 from steadyrnn.errors import ArgumentError
 from tests.constraints.cases import gaussian_like, orthogonal, rounding
 

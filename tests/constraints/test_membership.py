@@ -10,9 +10,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from steadyrnn.certificates.certify import certify
 from steadyrnn.constraints import Constraint, PolarOrthogonal, Spectral, SpectralBall
 from steadyrnn.constraints.attach import constrain
-from steadyrnn.constraints.membership import check_inside, memberships, project_
+from steadyrnn.constraints.membership import check_inside, memberships, project_, sites
 from steadyrnn.constraints.optimizer import attach_projection
-from steadyrnn.constraints.sites import sites
 from steadyrnn.errors import ArgumentTypeError, ConstraintError, ConstraintWarning, NotFiniteError
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.linear import Linear

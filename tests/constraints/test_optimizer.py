@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from steadyrnn.constraints import ExpOrthogonal, Free, HouseholderOrthogonal, Spectral, SpectralBall, StableLSTM
 from steadyrnn.constraints.attach import constrain
 from steadyrnn.constraints.base import Membership, Projected
+from steadyrnn.constraints.membership import sites
 from steadyrnn.constraints.optimizer import attach_projection, parameter_groups, penalty
-from steadyrnn.constraints.sites import sites
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
 from steadyrnn.layers.gru import GRU

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
-from steadyrnn.constraints.precision import widened, working_dtype
+from steadyrnn.constraints.base import widened, working_dtype
 from tests.constraints.cases import CASES, INVERTIBLE, rounding
 from tests.support.modules import DTYPES, default_dtype
 

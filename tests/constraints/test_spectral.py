@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from steadyrnn.constraints import Spectral
-from steadyrnn.constraints.interval import distance_from_interval, from_interval, into_interval
+from steadyrnn.constraints.base import distance_from_interval
 from steadyrnn.constraints.optimizer import attach_projection, penalty
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.spectral import from_interval, into_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_product
 from steadyrnn.linalg.packing import pack

@@ -10,11 +10,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.base import Recurrence, flattened, grouped
 from steadyrnn.engines.loop.segments import segment_count
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
-from steadyrnn.engines.weights import flattened, grouped
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_equal_up_to_rounding
 from tests.support.recurrences import Case, make, results
@@ -42,7 +41,7 @@ def leaves(run: Recurrence) -> list[Tensor]:
 
 @pytest.fixture
 def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
+    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_is_faster", lambda size, rank, rows: True)
 
 
 @pytest.mark.parametrize("case", [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)], ids=str)

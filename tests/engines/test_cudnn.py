@@ -9,13 +9,13 @@ import torch
 import steadyrnn as sr
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cudnn import PIECE, CuDNNEngine, mode_of
+from steadyrnn.engines.cudnn import PIECE, CuDNNEngine
 from steadyrnn.engines.reference import ReferenceEngine
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, distance
 from tests.support.gpu import on_gpu
 from tests.support.recurrences import Case, as_dtype, make, results
 
-TAKEN = [name for name, cell in CELLS.items() if mode_of(cell) is not None]
+TAKEN = [name for name, cell in CELLS.items() if cell.record.cudnn_mode is not None]
 SMOOTH = [name for name in TAKEN if name != "rnn-relu"]
 CASES = (
     Case(steps=1, batch=1, hidden=1),

@@ -62,7 +62,7 @@ def _poison() -> Iterator[None]:
 
 @pytest.fixture
 def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
+    monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_is_faster", lambda size, rank, rows: True)
 
 
 def reference_errors(name: str, case: Case, dtype: torch.dtype, seed: int, gradients: bool) -> dict[str, float]:

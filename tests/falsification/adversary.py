@@ -6,10 +6,11 @@ With ``STEADYRNN_LONGER=1`` in the environment every search has twenty times as 
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -22,6 +23,9 @@ __all__ = [
     "anything",
     "ball",
     "box",
+    "check_met",
+    "check_recorded",
+    "check_unbeaten",
     "frobenius",
     "interval",
     "reached",
@@ -120,6 +124,10 @@ class Attack:
     seed: int = 0
 
 
+Attacks = Mapping[str, Callable[[], Attack]]
+"""How to make attacks, by name."""
+
+
 def search(attack: Attack) -> tuple[float, Point]:
     """Return the largest ratio met and where, of a batch of one."""
     starts, steps = attack.starts * LONGER, attack.steps * LONGER
@@ -146,6 +154,36 @@ def search(attack: Attack) -> tuple[float, Point]:
 def reached(build: Callable[[], Attack]) -> float:
     """Return the largest ratio an attack meets; each is made once, however many tests ask."""
     return search(build())[0]
+
+
+def check_unbeaten(attacks: Attacks) -> Callable[[str], None]:
+    """Return a test that no attack finds a counterexample to its bound."""
+
+    @pytest.mark.parametrize("name", attacks)
+    def test(name: str) -> None:
+        assert reached(attacks[name]) <= 1 + ROUNDING
+
+    return test
+
+
+def check_met(attacks: Attacks, names: Iterable[str] | None = None, least: float = 0.99) -> Callable[[str], None]:
+    """Return a test that attacks come close to their bounds: all of them, or those named."""
+
+    @pytest.mark.parametrize("name", attacks if names is None else names)
+    def test(name: str) -> None:
+        assert reached(attacks[name]) >= least
+
+    return test
+
+
+def check_recorded(attacks: Attacks, gaps: Mapping[str, float]) -> Callable[[str], None]:
+    """Return a test that attacks come as close to their bounds as was recorded, or nearly so."""
+
+    @pytest.mark.parametrize("name", gaps)
+    def test(name: str) -> None:
+        assert reached(attacks[name]) >= 0.9 * gaps[name]
+
+    return test
 
 
 def _start(free: Free, starts: int, generator: torch.Generator) -> Tensor:

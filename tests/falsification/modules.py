@@ -99,7 +99,7 @@ def inside(module: nn.Module) -> nn.Module:
 
 
 def aligned(activation: str) -> nn.Module:
-    """Return the network that remembers longest: W = 0.7 v v', all inputs along v (MATH 4.1)."""
+    """Return the network that remembers longest: W = 0.7 v v', all inputs along v (Note [mathematics], section 4.1)."""
     v = torch.tensor([0.6, 0.8], dtype=torch.float64)
     module = sr.RNN(1, 2, nonlinearity=activation, bias=False)
     return filled(module, 1.0, weight_hh_l0=0.7 * v.outer(v), weight_ih_l0=v.unsqueeze(1))

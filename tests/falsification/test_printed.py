@@ -1,4 +1,7 @@
-"""What the papers print and is false (MATH 9): the adversary, or an instance that is named there, beats each of them."""
+"""What the papers print and is false: the adversary, or an instance that is named there, beats each of them.
+
+Note [mathematics], section 9.
+"""
 
 import functools
 import math
@@ -11,7 +14,8 @@ from torch import Tensor
 from steadyrnn.activations import Absolute, Identity, LeakyReLU, ReLU, Tanh
 from steadyrnn.bounds.generalization import cover_size
 from steadyrnn.bounds.gradients import gradient_truncation_error, layer_constants
-from steadyrnn.bounds.memory import horizon, state_radius
+from steadyrnn.bounds.memory import horizon
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.sandwich import gradient_sandwich
 from tests.falsification.adversary import (
     ROUNDING,

@@ -289,7 +289,7 @@ def test_failed_run_leaves_the_layer_usable(name: str, monkeypatch: pytest.Monke
         def out_of_memory(*_: Any, **__: Any) -> None:
             raise MemoryError
 
-        patch.setattr("steadyrnn.engines.cpu.kernel.family_of", out_of_memory)
+        patch.setattr("steadyrnn.engines.cpu.engine.CPUKernel.family", out_of_memory)
         patch.setattr("steadyrnn.engines.cpu.engine.run_onednn", out_of_memory)
         with pytest.raises(MemoryError):
             layer(X)

@@ -10,18 +10,16 @@ from torch import Tensor
 
 from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_radius
 from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_radius
-from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm
+from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm, spectral_norm_bound
 from steadyrnn.bounds.parallel import rounding_error, warmup_error
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
 from steadyrnn.engines.async_result import largest_norm
-from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.base import Recurrence, flattened, grouped, lengths_of
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened, grouped
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
-from steadyrnn.linalg.norms import spectral_norm_bound
 from steadyrnn.parallel.plan import choose_fused, choose_windows
 from steadyrnn.parallel.run import WindowRun
 from tests.support.recurrences import Case, as_dtype, batch_sizes, make

@@ -307,7 +307,7 @@ def test_the_band_of_a_contracting_gru_falls_with_the_lag() -> None:
         for parameter in module.parameters():
             parameter.mul_(0.3)
     flow = gradient_flow(module, torch.randn(60, B, D, **DOUBLE))
-    assert "MATH 7.2" in flow.source
+    assert "mathematics.md, 7.2" in flow.source
     assert flow.high[60] < 1e-3 * flow.high[1]
     assert_inside(flow, 60, H)
 
@@ -342,7 +342,7 @@ def test_the_absolute_value_with_an_orthogonal_weight_keeps_the_gradient_norm() 
     with torch.no_grad():
         module.weight_hh_l0.copy_(orthogonal(100))
     flow = gradient_flow(module, torch.randn(30, 2, 10, **DOUBLE))
-    assert float((flow.frobenius - 10).abs().max()) <= 1e-12  # MATH 3.4: sqrt(100), at every lag
+    assert float((flow.frobenius - 10).abs().max()) <= 1e-12  # Note [mathematics], section 3.4: sqrt(100), at every lag
     assert float((flow.frobenius_least - 10).abs().max()) <= 1e-12
     assert torch.allclose(flow.frobenius_low, torch.tensor(10.0).double(), rtol=1e-9)
     assert torch.allclose(flow.frobenius_high, torch.tensor(10.0).double(), rtol=1e-9)
@@ -354,7 +354,7 @@ def test_a_zero_state_does_not_kill_the_gradient_of_the_absolute_value() -> None
     with torch.no_grad():
         module.weight_hh_l0.copy_(orthogonal(100))
     flow = gradient_flow(module, torch.zeros(30, 1, 2, **DOUBLE))
-    assert float((flow.frobenius - 10).abs().max()) <= 1e-12  # with sign(0) = 0 it would be 0 (MATH 3.4)
+    assert float((flow.frobenius - 10).abs().max()) <= 1e-12  # with sign(0) = 0 it would be 0 (Note [mathematics], section 3.4)
 
 
 def test_the_leaky_rectifier_has_the_corrected_bounds_of_table_6() -> None:
@@ -363,12 +363,12 @@ def test_the_leaky_rectifier_has_the_corrected_bounds_of_table_6() -> None:
         module.weight_hh_l0.copy_(orthogonal(200))
     x = torch.randn(30, 1, 4, **DOUBLE)
     flow = gradient_flow(module, x)
-    assert float(flow.frobenius_low[30]) == pytest.approx(1.317e-8, rel=1e-3)  # MATH 3.4; printed 9.3e-10
+    assert float(flow.frobenius_low[30]) == pytest.approx(1.317e-8, rel=1e-3)  # the paper prints 9.3e-10
     assert float(flow.frobenius_low[29]) == pytest.approx(2.63e-8, rel=2e-3)
     assert float(flow.low[30]) == pytest.approx(9.3e-10, rel=2e-3)  # the printed number is the spectral one
     assert float(flow.frobenius_high[30]) == pytest.approx(math.sqrt(200), rel=1e-9)
     assert_inside(flow, 30, 200)
-    # MATH 3.3's determinant form, with the slopes that were met: far above the bound for any slopes, and still below
+    # the determinant form of Note [mathematics], section 3.3, with the slopes met: far above the bound for any slopes
     active = (module(x)[0] > 0).double().mean(-1)  # (T, 1): slope 1, the rest has 0.5
     determinant = math.sqrt(200) * float((0.5 ** (1 - active)).prod())
     assert 1e-5 < determinant <= float(flow.frobenius[30])
@@ -381,7 +381,7 @@ def test_the_printed_upper_bound_with_eigenvalues_fails(lag: int, norm: float, p
     with torch.no_grad():
         module.weight_hh_l0.copy_(weight)
     flow = gradient_flow(module, torch.randn(6, 1, 2, **DOUBLE))
-    assert float(flow.spectral[lag]) == pytest.approx(norm, rel=5e-3)  # MATH 3.3
+    assert float(flow.spectral[lag]) == pytest.approx(norm, rel=5e-3)  # Note [mathematics], section 3.3
     assert float(torch.linalg.eigvals(weight).abs().max()) ** lag == pytest.approx(printed, rel=5e-3)
     assert float(flow.high[lag]) >= norm
 
@@ -396,7 +396,7 @@ def test_gradients_explode_where_the_printed_bound_says_they_vanish() -> None:
     x = (held - weight @ torch.ones(2, **DOUBLE)).repeat(60, 1)
     x[0] = held
     flow = gradient_flow(module, x)
-    assert float(flow.spectral[60]) == pytest.approx(1.3e20, rel=0.05)  # MATH 3.3
+    assert float(flow.spectral[60]) == pytest.approx(1.3e20, rel=0.05)  # Note [mathematics], section 3.3
     assert float(torch.linalg.eigvals(weight).abs().max()) ** 60 < 1e-13
     assert_inside(flow, 60, 2)
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, flattened, grouped
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened, grouped
 from tests.support.errors import assert_within_budget, errors
 from tests.support.recurrences import as_dtype, results
 from tests.support.reordered import rounding_errors

@@ -12,13 +12,12 @@ from torch import Tensor
 import steadyrnn.engines.triton as package
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, flattened, stacked
 from steadyrnn.engines.loop.call import Call
 from steadyrnn.engines.loop.ops import RegisteredOp, register, run_op
-from steadyrnn.engines.triton.forms import Form
 from steadyrnn.engines.triton.kernel import TritonKernel
 from steadyrnn.engines.triton.launch import Blocks
-from steadyrnn.engines.weights import flattened, stacked
+from steadyrnn.engines.triton.specs import CellSpec
 
 __all__ = ["InterpretedEngine", "copied_kernels"]
 
@@ -46,7 +45,7 @@ def copied_kernels(interpret: bool) -> ModuleType:
 def operation(blocks: Blocks) -> RegisteredOp:
     """Return the op that runs a call in the interpreter, cut up into ``blocks``."""
 
-    def choose(call: Call, form: Form) -> Blocks:
+    def choose(call: Call, spec: CellSpec) -> Blocks:
         return blocks
 
     words = "_".join(str(number) for number in blocks).replace("-", "")

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.engines.cpu import gru, lstm
-from steadyrnn.engines.loop import family as base
-from steadyrnn.engines.loop import memory, products
+from steadyrnn.engines.loop import family, products
 
 __all__ = ["poisoned_memory"]
 
@@ -18,12 +17,14 @@ __all__ = ["poisoned_memory"]
 def poisoned_memory() -> Iterator[None]:
     """Fill all memory handed out uninitialised, fresh or kept, with NaN."""
 
+    plain = family.scratch
+
     def poisoned(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
-        return memory.scratch(name, shape, like).fill_(torch.nan)
+        return plain(name, shape, like).fill_(torch.nan)
 
     was_on, was_filled = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
-        for module in (base, gru, lstm, products):
+        for module in (family, gru, lstm, products):
             patch.setattr(module, "scratch", poisoned)
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = True

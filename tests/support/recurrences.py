@@ -8,8 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence
-from steadyrnn.engines.weights import RecurrentWeight, flattened, grouped
+from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flattened, grouped
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = ["Case", "as_dtype", "batch_sizes", "make", "results"]

@@ -5,9 +5,8 @@ from torch import Tensor
 
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Gate, Recurrence, as_gates
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import Gate, as_gates
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import errors
 from tests.support.recurrences import results

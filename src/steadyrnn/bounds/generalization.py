@@ -1,4 +1,4 @@
-"""From the training set to new data: the margin bound of a ReLU network (MATH 2.12)."""
+"""From the training set to new data: the margin bound of a ReLU network (Note [mathematics], section 2.12)."""
 
 import math
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ from torch import Tensor
 from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ShapeError
 
-from .memory import power_above, product_above, state_radius
-from .norms import ROUND_OFF, above, below
+from .norms import ROUND_OFF, above, below, power_above, product_above, state_radius
 from .sandwich import singular_enclosure
 
 __all__ = [
@@ -169,7 +168,9 @@ def spectral_norms(size: int, radius: float, input_norm: float, output_norm: flo
 
 
 def complexity(norms: WeightNorms, *, input_bound: float, margin: float, steps: int | None = None) -> float:
-    r"""Return B(w), what the generalization of a network depends on (MATH 2.12, Theorem 5 of the paper).
+    r"""Return B(w), what the generalization of a network depends on.
+
+    Note [mathematics], section 2.12, Theorem 5 of Zhang, Lei and Dhillon, 2018.
 
     .. math::
         B(w) = \frac{B^2 t^2 \mu^2}{\gamma^2} \, n \ln n \, \bigl( t^2 \lVert M \rVert^2 \lVert Y \rVert^2 \lVert W \rVert_F^2
@@ -177,7 +178,8 @@ def complexity(norms: WeightNorms, *, input_bound: float, margin: float, steps: 
         \qquad \mu = \max(\lVert W \rVert^{t-1}, 1)
 
     Without ``steps`` the network must contract, :math:`\lambda = \lVert W \rVert < 1`, and :math:`1/(1-\lambda)` takes the
-    place of t (MATH 8.6). It is smooth where the norms are, and grows with each of them: a regulariser, and no number to
+    place of t (Note [mathematics], section 8.6). It is smooth where the norms are, and grows with each of them: a regulariser,
+    and no number to
     take literally.
 
     Args:
@@ -200,7 +202,7 @@ def complexity(norms: WeightNorms, *, input_bound: float, margin: float, steps: 
 
 
 def kl_bound(norms: WeightNorms, *, input_bound: float, margin: float, steps: int | None = None) -> float:
-    r"""Return a bound on the divergence of a randomly perturbed network from a prior (MATH 2.12).
+    r"""Return a bound on the divergence of a randomly perturbed network from a prior (Note [mathematics], section 2.12).
 
     .. math::
         KL \le 144 \, n \ln(12n) \frac{B^2 t^2 \mu^2}{\gamma^2} \bigl( e^2 t^2 \lVert Y \rVert^2 \lVert M \rVert^2
@@ -217,7 +219,7 @@ def kl_bound(norms: WeightNorms, *, input_bound: float, margin: float, steps: in
         norms: From :func:`weight_norms` or :func:`spectral_norms`.
         input_bound: B, on the 2-norm of every input.
         margin: :math:`\gamma > 0`.
-        steps: t, or None for a contraction, where :math:`1/(1-\lambda)` takes the place of t (MATH 8.6).
+        steps: t, or None for a contraction, where :math:`1/(1-\lambda)` takes the place of t (Note [mathematics], section 8.6).
 
     Returns:
         The bound, rounded up.
@@ -232,7 +234,9 @@ def kl_bound(norms: WeightNorms, *, input_bound: float, margin: float, steps: in
 
 
 def cover_size(resolution: int, samples: int) -> int:
-    r"""Return how many numbers cover a range of ratio :math:`\sqrt m` to within a factor of :math:`1 \pm 1/t` (MATH 2.12).
+    r"""Return how many numbers cover a range of ratio :math:`\sqrt m` to within a factor of :math:`1 \pm 1/t`.
+
+    Note [mathematics], section 2.12.
 
     .. math:: \Bigl\lceil \frac{\ln \sqrt m}{\ln \frac{1 + 1/t}{1 - 1/t}} \Bigr\rceil \approx \frac t4 \ln m
 
@@ -266,7 +270,9 @@ def generalization_bound(
     steps: int | None = None,
     confidence: float = 0.95,
 ) -> GeneralizationBound:
-    r"""Bound the error of a recurrent ReLU classifier on new data (MATH 2.12, Theorem 5 of the paper, made a number).
+    r"""Bound the error of a recurrent ReLU classifier on new data.
+
+    Note [mathematics], section 2.12, Theorem 5 of Zhang, Lei and Dhillon, 2018, made a number.
 
     .. math::
         P\bigl[ \text{error} \bigr] \le \hat L_\gamma + 4 \sqrt{\frac{KL' + \ln(6m / \delta')}{m - 1}}

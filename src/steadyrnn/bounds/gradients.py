@@ -1,12 +1,15 @@
-"""What truncation does to the gradient of a contracting layer, and how smooth that gradient is (MATH 4.2 to 4.4)."""
+"""What truncation does to the gradient of a contracting layer, and how smooth that gradient is.
+
+Note [mathematics], sections 4.2 to 4.4.
+"""
 
 import math
 from dataclasses import dataclass, fields
 
 from steadyrnn.checks import check_count, check_number
 
-from .memory import product_above, state_radius, truncation_error
-from .norms import above
+from .memory import truncation_error
+from .norms import above, product_above, state_radius
 
 __all__ = [
     "Constants",
@@ -57,7 +60,9 @@ def layer_constants(
     slope: float = 1.0,
     input_gain: float = math.inf,
 ) -> Constants:
-    r"""Return the constants of a layer :math:`\rho(Wh + Ux + b)` in the parameters W, U and b (MATH 4.2).
+    r"""Return the constants of a layer :math:`\rho(Wh + Ux + b)` in the parameters W, U and b.
+
+    Note [mathematics], section 4.2.
 
     .. math::
         L_w = \gamma z, \quad \beta_{hh} = s \lVert W \rVert^2, \quad
@@ -114,7 +119,8 @@ def in_norm(constants: Constants, rate: float, lower: float, upper: float) -> Co
         \quad \beta_{hw}^N = \frac ul \beta_{hw}, \quad \beta_{ww}^N = u \beta_{ww}, \qquad
         l \lVert h \rVert \le N(h) \le u \lVert h \rVert
 
-    What comes out of a step is measured in N, which costs u; what goes in is given in N, which costs 1/l. MATH 4.3 holds
+    What comes out of a step is measured in N, which costs u; what goes in is given in N, which costs 1/l.
+    Lemma 2 of Miller and Hardt (Note [mathematics], section 4.3) holds
     in any norm, with these constants, a radius in N, and cotangents in the dual norm,
     :math:`N^*(g) \le \lVert g \rVert / l`.
 
@@ -141,7 +147,7 @@ def in_norm(constants: Constants, rate: float, lower: float, upper: float) -> Co
 
 
 def squared_loss_constants(readout_norm: float, state_bound: float, target_bound: float) -> tuple[float, float]:
-    r"""Return the Lipschitz constant and the smoothness of a squared loss in the state (MATH 4.2).
+    r"""Return the Lipschitz constant and the smoothness of a squared loss in the state (Note [mathematics], section 4.2).
 
     .. math:: p(h) = \tfrac12 \lVert Ch - y \rVert^2, \qquad L_p = \lVert C \rVert (\lVert C \rVert B_h + \lVert y \rVert),
         \qquad \beta_p = \lVert C \rVert^2
@@ -168,7 +174,7 @@ def squared_loss_constants(readout_norm: float, state_bound: float, target_bound
 def gradient_truncation_error(
     constants: Constants, steps: int, state_bound: float, loss_gain: float, loss_smoothness: float
 ) -> float:
-    r"""Return how far the gradient of a truncated model is from the full one (MATH 4.3).
+    r"""Return how far the gradient of a truncated model is from the full one (Note [mathematics], section 4.3).
 
     .. math::
         \lVert \nabla_w p_T - \nabla_w p_T^k \rVert \le \lambda^k \frac{L_w}{1 - \lambda} (L_p + \beta_p B_h)
@@ -210,7 +216,7 @@ def gradient_truncation_error(
 
 
 def weight_sensitivity(constants: Constants) -> float:
-    r"""Return how much the states move with the parameters (MATH 4.4).
+    r"""Return how much the states move with the parameters (Note [mathematics], section 4.4).
 
     .. math:: \lVert h_t(w) - h_t(w') \rVert \le \frac{L_w}{1 - \lambda} \lVert w - w' \rVert
 
@@ -234,7 +240,7 @@ def weight_sensitivity(constants: Constants) -> float:
 
 
 def gradient_smoothness(constants: Constants, loss_gain: float, loss_smoothness: float) -> float:
-    r"""Return a Lipschitz constant of the gradient in the parameters (MATH 4.4).
+    r"""Return a Lipschitz constant of the gradient in the parameters (Note [mathematics], section 4.4).
 
     .. math::
         \beta = \frac{\beta_p L_w^2}{(1-\lambda)^2} + L_p \Bigl[ \frac{\beta_{wh} L_w}{(1-\lambda)^2}

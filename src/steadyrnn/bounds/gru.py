@@ -1,4 +1,4 @@
-"""The box a GRU's states cannot leave, and its contraction there: MATH 7.2."""
+"""The box a GRU's states cannot leave, and its contraction there: Note [mathematics], section 7.2."""
 
 import math
 from collections.abc import Callable
@@ -10,23 +10,13 @@ from torch import Tensor
 from steadyrnn.checks import check_finite
 from steadyrnn.errors import ShapeError
 
-from .gates import (
-    Bound,
-    Gate,
-    absolute_parts,
-    as_bound,
-    check_input_bound,
-    check_norm,
-    gate_rows,
-    perron_weights,
-    raised,
-    sigmoid_above,
-    sigmoid_below,
-    tanh_above,
-)
+from . import gates
 from .norms import Contraction, MaxNorm, above
 
 __all__ = ["GRUBox", "gru_box", "gru_contraction", "gru_input_gain", "gru_radius", "gru_rate", "gru_scalar_test"]
+
+GRU_ENTRYWISE = "entrywise bound of a GRU (docs/notes/mathematics.md, 7.2)"
+"""The theorem behind :func:`gru_contraction`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ def gru_box(
     input_bound: float,
     reset_after: bool = True,
     rounds: int = 20,
-    initial_bound: Bound = 0.0,
+    initial_bound: gates.Bound = 0.0,
 ) -> GRUBox:
     r"""Return a box that no trajectory of a GRU leaves.
 
@@ -81,7 +71,7 @@ def gru_box(
         input_bound: :math:`B_x \ge |x_{t,j}|`.
         reset_after: Whether the reset gate multiplies the recurrent product, or the state before it.
         rounds: How often to tighten the box; each round is valid.
-        initial_bound: Bound on the entries of :math:`|h_0|`, a number or one a unit, shape ``(H,)``.
+        initial_bound: Bound on the entries of :math:`|h_0|`, a number or one per unit, shape ``(H,)``.
 
     Example:
         >>> gru = torch.nn.GRU(3, 5)
@@ -90,16 +80,16 @@ def gru_box(
         True
     """
     b, c = (_bias(name, bias, weight_hh) for name, bias in (("bias_ih", bias_ih), ("bias_hh", bias_hh)))
-    r, z, n = gate_rows(weight_ih, weight_hh, b + c, check_input_bound(input_bound), 3)
+    r, z, n = gates.gate_rows(weight_ih, weight_hh, b + c, gates.check_input_bound(input_bound), 3)
     outer, inner = (part.abs().split(len(n.bias))[2] for part in (b, c))
     n = n._replace(bias=outer if reset_after else n.bias.abs())
-    first = as_bound("initial_bound", initial_bound, n.bias)
+    first = gates.as_bound("initial_bound", initial_bound, n.bias)
 
     def around(hidden: Tensor) -> GRUBox:
-        reset = sigmoid_above(r.highest(hidden))
-        gated = raised(n.recurrent @ hidden + inner, len(hidden) + 8) if reset_after else hidden
-        candidate = tanh_above(_candidate_reach(n, reset, gated, reset_after))
-        low, high = sigmoid_below(z.lowest(hidden)), sigmoid_above(z.highest(hidden))
+        reset = gates.sigmoid_above(r.highest(hidden))
+        gated = gates.raised(n.recurrent @ hidden + inner, len(hidden) + 8) if reset_after else hidden
+        candidate = gates.tanh_above(_candidate_reach(n, reset, gated, reset_after))
+        low, high = gates.sigmoid_below(z.lowest(hidden)), gates.sigmoid_above(z.highest(hidden))
         return GRUBox(reset, low, high, candidate, hidden, gated, reset_after)
 
     box = around(first.clamp(min=1.0))
@@ -181,8 +171,8 @@ def gru_contraction(weight_hh: Tensor, box: GRUBox) -> Contraction:
         Bonassi, Farina, Scattolini. On the stability properties of Gated Recurrent Units neural networks.
         Systems and Control Letters 157, 2021. https://arxiv.org/abs/2011.06806 (made entrywise).
     """
-    weights = perron_weights(_comparison(weight_hh, box), box.hidden)
-    return Contraction(gru_rate(weight_hh, box, weights), MaxNorm(weights), "MATH 7.2")
+    weights = gates.perron_weights(_comparison(weight_hh, box), box.hidden)
+    return Contraction(gru_rate(weight_hh, box, weights), MaxNorm(weights), GRU_ENTRYWISE)
 
 
 @torch.no_grad()
@@ -199,9 +189,9 @@ def gru_rate(weight_hh: Tensor, box: GRUBox, weights: Tensor) -> float:
         >>> round(gru_rate(zero, gru_box(zero, zero, None, None, input_bound=1.0), torch.ones(1)), 4)
         0.5
     """
-    weights = check_norm(MaxNorm(weights), len(box.hidden), "the state").to(box.hidden.device)
+    weights = gates.check_norm(MaxNorm(weights), len(box.hidden), "the state").to(box.hidden.device)
     ratio = _comparison(weight_hh, box)(weights) / weights
-    return float(raised(ratio, 2 * len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
+    return float(gates.raised(ratio, 2 * len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
 
 
 def gru_radius(box: GRUBox, norm: MaxNorm) -> float:
@@ -216,7 +206,7 @@ def gru_radius(box: GRUBox, norm: MaxNorm) -> float:
         >>> gru_radius(gru_box(zero, zero, None, None, 1.0, initial_bound=3.0), MaxNorm(torch.ones(1))) >= 3.0
         True
     """
-    return above(float((box.hidden / check_norm(norm, len(box.hidden), "the state").to(box.hidden.device)).max()))
+    return above(float((box.hidden / gates.check_norm(norm, len(box.hidden), "the state").to(box.hidden.device)).max()))
 
 
 @torch.no_grad()
@@ -245,13 +235,13 @@ def gru_input_gain(weight_ih: Tensor, weight_hh: Tensor, box: GRUBox, norm: MaxN
         True
     """
     size = len(box.hidden)
-    weights = check_norm(norm, len(box.hidden), "the state").to(box.hidden.device)
-    r, z, n = absolute_parts("weight_ih", weight_ih, 3, size)
+    weights = gates.check_norm(norm, len(box.hidden), "the state").to(box.hidden.device)
+    r, z, n = gates.absolute_parts("weight_ih", weight_ih, 3, size)
     recurrent = _recurrent(weight_hh, box)[2]
     through = box.gated.unsqueeze(1) * r / 4
     moved = n + (through if box.reset_after else recurrent @ through)
     rows = (1 - box.update_low).unsqueeze(1) * moved + (box.hidden + box.candidate).unsqueeze(1) * z / 4  # (H, D)
-    return float(raised(rows.norm(dim=1) / weights, size + rows.shape[1] + 32).max())
+    return float(gates.raised(rows.norm(dim=1) / weights, size + rows.shape[1] + 32).max())
 
 
 def _bias(name: str, bias: Tensor | None, weight_hh: Tensor) -> Tensor:
@@ -264,10 +254,10 @@ def _bias(name: str, bias: Tensor | None, weight_hh: Tensor) -> Tensor:
     return check_finite(name, bias).detach().double()
 
 
-def _candidate_reach(gate: Gate, reset: Tensor, gated: Tensor, reset_after: bool) -> Tensor:
+def _candidate_reach(gate: gates.Gate, reset: Tensor, gated: Tensor, reset_after: bool) -> Tensor:
     """Return the largest absolute argument of the candidate's hyperbolic tangent, rounded up."""
     recurrent = reset * gated if reset_after else gate.recurrent @ (reset * gated)
-    return raised(gate.reach + gate.bias + recurrent, len(reset) + 8)
+    return gates.raised(gate.reach + gate.bias + recurrent, len(reset) + 8)
 
 
 def _comparison(weight_hh: Tensor, box: GRUBox) -> Callable[[Tensor], Tensor]:
@@ -290,4 +280,4 @@ def _comparison(weight_hh: Tensor, box: GRUBox) -> Callable[[Tensor], Tensor]:
 
 def _recurrent(weight_hh: Tensor, box: GRUBox) -> tuple[Tensor, ...]:
     """Return the absolute recurrent weights of each gate."""
-    return absolute_parts("weight_hh", weight_hh, 3, len(box.hidden), len(box.hidden))
+    return gates.absolute_parts("weight_hh", weight_hh, 3, len(box.hidden), len(box.hidden))

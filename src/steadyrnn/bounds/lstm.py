@@ -1,4 +1,4 @@
-"""The box an LSTM's states cannot leave, and its contraction there: MATH 7.1."""
+"""The box an LSTM's states cannot leave, and its contraction there: Note [mathematics], section 7.1."""
 
 import math
 from collections.abc import Callable
@@ -33,6 +33,9 @@ __all__ = [
     "lstm_rate",
     "lstm_rates",
 ]
+
+LSTM_ENTRYWISE = "Proposition 5 of Miller and Hardt (2019), entrywise (docs/notes/mathematics.md, 7.1)"
+"""The theorem behind :func:`lstm_contraction`."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ def lstm_contraction(weight_hh: Tensor, box: LSTMBox) -> Contraction:
         Miller, Hardt. Stable Recurrent Models. ICLR 2019. https://arxiv.org/abs/1805.10369 (made entrywise).
     """
     weights = perron_weights(_comparison(weight_hh, box), torch.cat([box.cell, box.hidden]))
-    return Contraction(lstm_rate(weight_hh, box, weights), MaxNorm(weights), "MATH 7.1")
+    return Contraction(lstm_rate(weight_hh, box, weights), MaxNorm(weights), LSTM_ENTRYWISE)
 
 
 @torch.no_grad()

@@ -1,4 +1,7 @@
-"""Norms in which a recurrent network contracts, with their conversion to the 2-norm."""
+"""Norms in which a recurrent network contracts: what they are, how they are bounded, and how large states get in them.
+
+Everything is computed in float64 and rounded to the safe side.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite
+from steadyrnn.checks import check_finite, check_matrix, check_number
 from steadyrnn.errors import ArgumentError, ShapeError
 
 __all__ = [
@@ -20,15 +23,20 @@ __all__ = [
     "TwoNorm",
     "above",
     "below",
-    "contraction_in_words",
+    "frobenius_above",
     "input_slack",
-    "rate_in_words",
+    "power_above",
+    "product_above",
+    "spectral_norm_bound",
+    "state_radius",
 ]
 
 ROUND_OFF = 2.0**-53
 """Unit round-off of float64, in which every bound is computed."""
 TINY = 2.0**-1022
 """The smallest normal number, which stands for what underflows."""
+_UNDERFLOW = 2.0**-960  # more than all underflows of a matrix with entries up to 1 together
+_EXACT = 2**53  # above it an integer is rounded on its way to float64
 
 
 def above(value: float, roundings: int = 16) -> float:
@@ -61,33 +69,116 @@ def input_slack(width: int, dtype: torch.dtype) -> float:
     return 1 + 16 * (width + 2) * torch.finfo(dtype).eps
 
 
-def contraction_in_words(rate: float) -> str:
-    """Return what a proven constant says: a contraction if it is below 1, and that none is proven otherwise.
+def product_above(*factors: float) -> float:
+    """Return a number that is not below the product of a few numbers from 0 on; a factor 0 wins over infinity.
+
+    What underflows is replaced by the smallest normal number, so that the product of what is not zero never is.
 
     Example:
-        >>> contraction_in_words(0.81), contraction_in_words(2.5), contraction_in_words(math.inf)
-        ('contraction 0.81', 'no contraction proven (constant 2.5, not below 1)', 'no contraction proven')
+        >>> product_above(2.0, 3.0) >= 6.0, product_above(1e-200, 1e-200) > 0, product_above(0.0, math.inf)
+        (True, True, 0.0)
     """
-    if rate < 1:
-        return f"contraction {_written(rate)}"
-    return f"no contraction proven (constant {_written(rate)}, not below 1)" if math.isfinite(rate) else "no contraction proven"
+    if 0 in factors:
+        return 0.0
+    product = 1.0
+    for factor in factors:
+        product = max(product * factor, TINY)
+    return above(product)
 
 
-def rate_in_words(rate: float) -> str:
-    """Return a proven constant for a table of contractions: the number if it is below 1, and that there is none otherwise.
+def power_above(base: float, exponent: int) -> float:
+    """Return a number that is not below the power of a number from 0 on.
 
     Example:
-        >>> rate_in_words(0.81), rate_in_words(2.5), rate_in_words(math.inf)
-        ('0.81', 'none (2.5)', 'none')
+        >>> power_above(0.5, 3) >= 0.125, power_above(0.5, 10**6) > 0, power_above(2.0, 10**6), power_above(3.0, 0)
+        (True, True, inf, 1.0)
     """
-    if rate < 1:
-        return _written(rate)
-    return f"none ({_written(rate)})" if math.isfinite(rate) else "none"
+    if exponent == 0 or base == 1:
+        return 1.0
+    if base == 0:
+        return 0.0
+    try:
+        value = base ** min(exponent, 2**1000)
+    except OverflowError:
+        return math.inf
+    # rounding the exponent changes a power that neither under- nor overflows by a factor of exp(745 u) at most
+    return max(above(value, 16 if exponent <= _EXACT else 1024), TINY)
 
 
-def _written(rate: float) -> str:
-    """Return a rate in six digits, or in as many as do not say 1."""
-    return next(text for digits in range(6, 18) if (text := f"{rate:.{digits}g}") != "1" or rate == 1)
+def frobenius_above(matrix: Tensor) -> float:
+    """Return a bound on the Frobenius norm of a matrix with entries of moderate size.
+
+    Example:
+        >>> frobenius_above(torch.eye(4)) >= 2.0
+        True
+    """
+    return above(float(matrix.norm()) * (1 + matrix.numel() * ROUND_OFF))
+
+
+@torch.no_grad()
+def spectral_norm_bound(matrix: Tensor, squarings: int = 6) -> float:
+    r"""Return a proven upper bound on the spectral norm, without an SVD.
+
+    .. math:: \lVert W \rVert \le \bigl\lVert (W^\top W)^{2^p} \bigr\rVert_F^{1/2^{p+1}}
+
+    since the spectral norm of the power is the :math:`2^{p+1}`-th power of that of :math:`W`, and the Frobenius norm
+    is at least the spectral one. It is at most :math:`\sqrt{r}` times it, :math:`r = \min(M, N)`, so the bound exceeds
+    the norm by a factor of at most :math:`r^{1/2^{p+2}}`. The squarings are done in float64, each rescaled by a power
+    of two. The error of a computed product :math:`AB` is at most
+    :math:`\gamma_n \lVert A \rVert_F \lVert B \rVert_F` whatever the order of summation, and is added before each root
+    is taken, so the result holds for the exact norm of the matrix as stored. Costs :math:`p + 1` matrix products.
+
+    Args:
+        matrix: :math:`W`, shape ``(M, N)``, of any floating dtype.
+        squarings: :math:`p \ge 0`.
+
+    Returns:
+        The bound; 0.0 for a matrix of zeros or without entries.
+
+    Example:
+        >>> spectral_norm_bound(torch.diag(torch.tensor([3.0, 4.0]))) - 4.0 < 1e-10
+        True
+
+    References:
+        Higham. Accuracy and Stability of Numerical Algorithms, section 3.5. SIAM 2002.
+    """
+    if isinstance(squarings, bool) or not isinstance(squarings, int) or squarings < 0:
+        raise ArgumentError(f"`squarings` must be an integer from 0 on, but is {squarings}.")
+    wide = check_finite("matrix", check_matrix("matrix", matrix)).double()
+    largest = float(wide.abs().max()) if wide.numel() else 0.0
+    if largest == 0:
+        return 0.0
+    exponent = math.frexp(largest)[1]
+    wide = _times_power(wide, -exponent)
+    if wide.shape[0] < wide.shape[1]:
+        wide = wide.mT
+    try:
+        return math.ldexp(above(math.sqrt(_norm_of_square(wide, squarings))), exponent)
+    except OverflowError:
+        return math.inf
+
+
+def _norm_of_square(wide: Tensor, squarings: int) -> float:
+    """Return a bound on the norm of ``W^T W`` for a matrix with entries up to 1."""
+    terms = len(wide) + 2  # the sums of a product, and the mean with the transpose
+    error = above(terms * ROUND_OFF * frobenius_above(wide) ** 2 + _UNDERFLOW)
+    square = wide.mT @ wide
+    square = (square + square.mT) / 2
+    return above(_norm_of_symmetric(square, squarings) + error)
+
+
+def _norm_of_symmetric(matrix: Tensor, squarings: int) -> float:
+    if squarings == 0:
+        return frobenius_above(matrix)
+    exponent = math.frexp(float(matrix.abs().max()))[1]
+    norm = math.sqrt(_norm_of_square(_times_power(matrix, -exponent), squarings - 1))
+    return above(math.ldexp(norm, exponent))
+
+
+def _times_power(matrix: Tensor, exponent: int) -> Tensor:
+    """Multiply by a power of two, in two steps that are each within the range of float64."""
+    half = exponent // 2
+    return matrix * math.ldexp(1.0, half) * math.ldexp(1.0, exponent - half)
 
 
 class Norm(ABC):
@@ -268,3 +359,33 @@ class Contraction:
         except OverflowError:
             return math.inf
         return above(self.norm.condition * max(power, TINY if self.rate else 0.0), 64)
+
+
+def state_radius(rate: float, start: float, initial: float = 0.0) -> float:
+    r"""Return a bound on the state at every time (Note [mathematics], section 4.1).
+
+    .. math:: N(h_t) \le R = \max\Bigl(N(h_0), \frac{\sup_x N(\phi(0, x))}{1 - \lambda}\Bigr)
+
+    since :math:`N(h_t) \le N(\phi(h_{t-1}, x_t) - \phi(0, x_t)) + N(\phi(0, x_t)) \le \lambda R + (1 - \lambda) R`.
+
+    Args:
+        rate: :math:`\lambda`, by which one step brings two states closer in the norm N.
+        start: A bound on :math:`N(\phi(0, x))`, such as :math:`L_x B_x + N(\phi(0, 0))`.
+        initial: :math:`N(h_0)`.
+
+    Returns:
+        R, rounded up; infinite where the rate is 1 or more (unless nothing enters).
+
+    Example:
+        >>> round(state_radius(0.75, 10.0), 9)
+        40.0
+
+    References:
+        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. Lemma 1. https://arxiv.org/abs/1805.10369
+    """
+    rate, start, initial = check_number("rate", rate), check_number("start", start), check_number("initial", initial)
+    if start == 0 and (rate <= 1 or initial == 0):
+        return initial
+    if rate >= 1:
+        return math.inf
+    return max(initial, product_above(start, 1 / (1 - rate)))

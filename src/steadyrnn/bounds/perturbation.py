@@ -1,18 +1,19 @@
-"""How far states and outputs move when the weights of a network without biases move (MATH 2.11)."""
+"""How far states and outputs move when the weights of a network without biases move (Note [mathematics], section 2.11)."""
 
 import math
 
 from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import CertificateError
 
-from .memory import power_above, product_above, state_radius
-from .norms import above
+from .norms import above, power_above, product_above, state_radius
 
 __all__ = ["activation_bound", "activation_perturbation", "contractive_perturbation", "output_perturbation"]
 
 
 def activation_bound(recurrent_norm: float, input_norm: float, input_bound: float, steps: int) -> float:
-    r"""Return a bound on the state after ``steps`` steps (MATH 2.11, Lemma 4 of the paper).
+    r"""Return a bound on the state after ``steps`` steps.
+
+    Note [mathematics], section 2.11, Lemma 4 of Zhang, Lei and Dhillon, 2018.
 
     .. math::
         \lVert h_t \rVert \le B \lVert M \rVert \sum_{j<t} \lVert W \rVert^j
@@ -52,7 +53,9 @@ def activation_perturbation(
     recurrent_change: float,
     input_change: float,
 ) -> float:
-    r"""Return how far the state moves when W moves by :math:`\delta W` and M by :math:`\delta M` (MATH 2.11).
+    r"""Return how far the state moves when W moves by :math:`\delta W` and M by :math:`\delta M`.
+
+    Note [mathematics], section 2.11.
 
     .. math:: \lVert \Delta h_t \rVert \le e B t \mu (t \lVert M \rVert \lVert \delta W \rVert + \lVert \delta M \rVert),
         \qquad \mu = \max(\lVert W \rVert^{t-1}, 1)
@@ -100,7 +103,9 @@ def output_perturbation(
     input_change: float,
     output_change: float,
 ) -> float:
-    r"""Return how far the output :math:`Y h_t` moves when W, M and Y move (MATH 2.11, Lemma 2 of the paper).
+    r"""Return how far the output :math:`Y h_t` moves when W, M and Y move.
+
+    Note [mathematics], section 2.11, Lemma 2 of Zhang, Lei and Dhillon, 2018.
 
     .. math::
         \lVert \Delta \hat y_t \rVert \le t B \mu (e t \lVert Y \rVert \lVert M \rVert \lVert \delta W \rVert
@@ -145,7 +150,7 @@ def contractive_perturbation(
     input_change: float,
     perturbed_norm: float | None = None,
 ) -> float:
-    r"""Return how far any state of a contraction moves when W and M move, at whatever time (MATH 2.11).
+    r"""Return how far any state of a contraction moves when W and M move, at whatever time (Note [mathematics], section 2.11).
 
     .. math::
         \lVert \Delta h_t \rVert \le \frac{B}{1 - \lambda'} \Bigl( \frac{\lVert \delta W \rVert \lVert M \rVert}{1 - \lambda}

@@ -1,18 +1,22 @@
-"""Contraction in a quadratic norm, for activations of slopes from 0 up: MATH 5.3."""
+"""Contraction in a quadratic norm, for activations of slopes from 0 up: Note [mathematics], section 5.3.
+
+The weights d of the norm are searched for, by descent on the numerical radius. The metric S of the norm then solves a matrix
+equation. The rate of the norm found is verified, whatever the search did.
+"""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_positive_int
+from steadyrnn.checks import check_finite, check_positive_int, check_square
 from steadyrnn.errors import ArgumentError, ShapeError
-from steadyrnn.linalg.doubling import doubled_solutions
-from steadyrnn.linalg.norms import spectral_norm_bound
+from steadyrnn.linalg.lanczos import ritz_pairs
 
-from .norms import ROUND_OFF, Contraction, Ellipsoid, above
-from .numerical_radius import COMPLETE, STAGES, descend_radius, estimated_radius
+from .norms import ROUND_OFF, Contraction, Ellipsoid, above, frobenius_above, spectral_norm_bound
 from .scaling import (
+    DIAGONAL_SCALING,
     SQUARINGS,
     UNDERFLOW,
     best_scaling,
@@ -22,6 +26,7 @@ from .scaling import (
     from_raw,
     log_limit,
     normalised,
+    raw_slopes,
     scaled,
     scaled_rate,
     times_slope,
@@ -29,10 +34,29 @@ from .scaling import (
     unscaled,
 )
 
-__all__ = ["quadratic_contraction", "quadratic_rate"]
+__all__ = ["doubled_solutions", "estimated_radius", "quadratic_contraction", "quadratic_rate"]
 
+QUADRATIC_NORM = "quadratic norm by Ando's theorem (docs/notes/mathematics.md, 5.3)"
+"""The theorem behind :func:`quadratic_contraction`."""
 MARGINS = (1e-5, 3e-4, 1e-2)
 """By how much the rate asked for is above the estimated numerical radius: the next where the one before finds no norm."""
+COMPLETE = 32
+"""Up to this width every eigenvalue is computed, in float64; beyond, the outermost ones by Lanczos, in float32."""
+KEPT = 8
+"""How many eigenvectors an angle are differentiated: the others hardly count."""
+_DOUBLINGS = 40
+_OUTSIDE = "`root` must have S = root^T root strictly between 0 and 2I, further from both than rounding, as the identity has."
+
+
+class Stage(NamedTuple):
+    """How sharply the largest eigenvalue is told from the others, at how many angles, by how many Lanczos steps."""
+
+    sharpness: float
+    angles: int
+    steps: int
+
+
+STAGES = (Stage(32, 6, 24), Stage(128, 10, 40), Stage(512, 16, 60), Stage(2048, 32, 80))
 
 
 @torch.no_grad()
@@ -89,11 +113,11 @@ def quadratic_rate(weight: Tensor, root: Tensor, scaling: Tensor) -> float:
         return 0.0
     middle = scaled(wide, d)
     product = whitening @ middle @ inverse
-    sizes = _frobenius(whitening) * _frobenius(middle) * _frobenius(inverse)
+    sizes = frobenius_above(whitening) * frobenius_above(middle) * frobenius_above(inverse)
     error = above(4 * (len(wide) + 4) * ROUND_OFF * sizes)
-    error += UNDERFLOW * (1 + _frobenius(whitening) * _frobenius(inverse))
+    error += UNDERFLOW * (1 + frobenius_above(whitening) * frobenius_above(inverse))
     bound = above(spectral_norm_bound(product, SQUARINGS) + error)
-    stored = 4 * ROUND_OFF * _frobenius(root) * _frobenius(inverse) / (1 - first)  # of rounding RD
+    stored = 4 * ROUND_OFF * frobenius_above(root) * frobenius_above(inverse) / (1 - first)  # of rounding RD
     return unscaled(above(bound / ((1 - first) * math.sqrt(1 - second)) * (1 + stored)), exponent)
 
 
@@ -104,7 +128,7 @@ def quadratic_contraction(
     start_scaling: Tensor | None = None,
     steps: int = 20,
     max_condition: float = 1e6,
-    stages: int = len(STAGES),
+    stages: int = 4,
 ) -> Contraction:
     r"""Return the best contraction found of :math:`h^+ = \varphi(Wh + v)` in a quadratic norm.
 
@@ -120,12 +144,9 @@ def quadratic_contraction(
     which by Ando's theorem has a solution Z exactly if :math:`w(A) \le \lambda`. So d alone is searched, by quasi-Newton
     steps from the best diagonal norm; :math:`\log w` is convex in :math:`\log d`. Then, for a :math:`\lambda` a little
     above w, the smallest and the largest S are :math:`2(I - X)` and :math:`2Y` for the solutions X, Y of
-    :func:`~steadyrnn.linalg.doubling.doubled_solutions` with :math:`C = A / 2\lambda`. Their mean is taken, which is far
-    from singular. The search is not exact and need not be: only the rate of the norm found, verified in float64, is returned,
-    or that of the diagonal norm (MATH 5.2) if it is smaller.
-
-    Worth it where :func:`~steadyrnn.bounds.scaling.diagonal_contraction` is not enough. Only for activations whose
-    slopes are not negative (not the absolute value). The norm is no symmetry of the network: it cannot be scaled away.
+    :func:`doubled_solutions` with :math:`C = A / 2\lambda`. Their mean is taken, which is far from singular. The search need
+    not be exact: only the rate of the norm found, verified in float64, is returned, or that of the diagonal norm if it is
+    smaller. Only for activations whose slopes are not negative (not the absolute value).
 
     Args:
         weight: :math:`W`, shape ``(H, H)``.
@@ -149,7 +170,7 @@ def quadratic_contraction(
         raise ArgumentError(f"`stages` must be at most {len(STAGES)}, but is {stages}.")
     d = best_scaling(weight, max_condition) if start_scaling is None else start_scaling
     rate = scaled_rate(weight, d)
-    best = Contraction(times_slope(rate, slope), Ellipsoid(d), "MATH 5.2")
+    best = Contraction(times_slope(rate, slope), Ellipsoid(d), DIAGONAL_SCALING)
     wide, exponent = normalised(check_recurrent(weight))
     if exponent is None:
         return best
@@ -162,7 +183,7 @@ def quadratic_contraction(
     verified, root = _best_root(weight, scaled(wide, d), d)
     if root is None or not verified < rate:
         return best
-    return Contraction(times_slope(verified, slope), Ellipsoid(root * d, d), "MATH 5.3")
+    return Contraction(times_slope(verified, slope), Ellipsoid(root * d, d), QUADRATIC_NORM)
 
 
 def _best_root(weight: Tensor, matrix: Tensor, d: Tensor) -> tuple[float, Tensor | None]:
@@ -177,7 +198,10 @@ def _best_root(weight: Tensor, matrix: Tensor, d: Tensor) -> tuple[float, Tensor
         values, vectors = torch.linalg.eigh((metric + metric.mT) / 2)
         root = (vectors * values.clamp(min=0).sqrt()) @ vectors.mT
         root = (root + root.mT) / 2
-        verified = _rate_or_infinity(weight, root, d)
+        try:
+            verified = quadratic_rate(weight, root, d)
+        except ArgumentError:  # the rounding of a large matrix does not let it be verified
+            continue
         if verified < best[0]:
             best = (verified, root)
         if verified <= (1 + 2 * margin) * radius:
@@ -188,13 +212,13 @@ def _best_root(weight: Tensor, matrix: Tensor, d: Tensor) -> tuple[float, Tensor
 def _inverse(root: Tensor) -> tuple[Tensor, float]:
     """Return an approximate inverse and a bound on the norm of ``I - R Y``."""
     if float(root.abs().max()) < 2.0**-200:  # squares of its entries might underflow
-        raise _outside()
+        raise ArgumentError(_OUTSIDE)
     inverse, failed = torch.linalg.inv_ex(root)
     if int(failed) or not bool(inverse.isfinite().all()):
-        raise _outside()
+        raise ArgumentError(_OUTSIDE)
     identity = torch.eye(len(root), dtype=root.dtype, device=root.device)
-    error = (len(root) + 4) * ROUND_OFF * (_frobenius(root) * _frobenius(inverse) + len(root))
-    return inverse, _below_one(_frobenius(identity - root @ inverse) + error)
+    error = (len(root) + 4) * ROUND_OFF * (frobenius_above(root) * frobenius_above(inverse) + len(root))
+    return inverse, _below_one(frobenius_above(identity - root @ inverse) + error)
 
 
 def _whitening(root: Tensor) -> tuple[Tensor, float]:
@@ -204,35 +228,170 @@ def _whitening(root: Tensor) -> tuple[Tensor, float]:
     rest = 2 * identity - root.mT @ root
     values, vectors = torch.linalg.eigh((rest + rest.mT) / 2)
     if not float(values.min()) > 0:
-        raise _outside()
+        raise ArgumentError(_OUTSIDE)
     whitening = vectors.mT / values.sqrt().unsqueeze(1)
-    left = _frobenius(whitening) ** 2
-    error = 4 * (size + 4) * ROUND_OFF * (left * (_frobenius(root) ** 2 + 2 * size + _frobenius(rest)) + size)
-    return whitening, _below_one(_frobenius(identity - whitening @ rest @ whitening.mT) + error)
+    left = frobenius_above(whitening) ** 2
+    error = 4 * (size + 4) * ROUND_OFF * (left * (frobenius_above(root) ** 2 + 2 * size + frobenius_above(rest)) + size)
+    return whitening, _below_one(frobenius_above(identity - whitening @ rest @ whitening.mT) + error)
 
 
 def _below_one(error: float) -> float:
     """Return an error, rounded up, that leaves something to divide by."""
     if not error < 0.5:
-        raise _outside()
+        raise ArgumentError(_OUTSIDE)
     return above(error)
 
 
-def _outside() -> ArgumentError:
-    return ArgumentError(
-        "`root` must have S = root^T root strictly between 0 and 2I, further from both than rounding; "
-        "the identity is a valid one."
+class _Outer(NamedTuple):
+    """Outermost eigenpairs of the Hermitian parts of a matrix A turned by K angles."""
+
+    turns: Tensor  # (K,): exp(i theta)
+    values: Tensor  # (K, M), float64
+    inner: Tensor  # (K, M, M): eigenvectors in the basis
+    basis: Tensor  # (K, N, M)
+
+
+@torch.no_grad()
+def estimated_radius(matrix: Tensor) -> float:
+    r"""Return an estimate, from below, of the numerical radius :math:`\max_{\lVert x \rVert = 1} |x^* A x|`.
+
+    It is the largest eigenvalue of all Hermitian parts :math:`H_\theta = (e^{i\theta} A + e^{-i\theta} A^\top) / 2`. Of a
+    real matrix, shape ``(N, N)``, a quarter of a turn is enough. A grid of angles is followed by a finer one around the best.
+
+    Example:
+        >>> round(estimated_radius(torch.tensor([[0.0, 2.0], [0.0, 0.0]], dtype=torch.float64)), 9)
+        1.0
+    """
+    low, high, radius = 0.0, math.pi / 2, 0.0
+    for _ in range(3 if len(matrix) <= COMPLETE else 2):
+        angles = torch.linspace(low, high, 17, dtype=torch.float64, device="cpu")
+        found = _outer(matrix, angles, 60).values.abs().amax(1)
+        step, best = (high - low) / 16, float(angles[found.argmax()])
+        low, high, radius = best - step, best + step, max(radius, float(found.max()))
+    return radius
+
+
+def descend_radius(wide: Tensor, raw: Tensor, limit: float, stage: Stage, steps: int) -> Tensor:
+    r"""Return raw weights after quasi-Newton steps that lower the numerical radius of :math:`D W D^{-1}`.
+
+    Lowered is the smooth :math:`\frac1\beta \log \sum |\mu|^\beta` over the outermost eigenvalues :math:`\mu` of the
+    Hermitian parts at some angles, :math:`\beta` the sharpness. The logarithm of the radius is convex in
+    :math:`\log d`: it is a maximum of logarithms of moduli of functions that are analytic in :math:`\log d`, and does not
+    change with its imaginary part.
+
+    Args:
+        wide: W, shape ``(N, N)``.
+        raw: Start, shape ``(N,)``; ``d = from_raw(raw, limit)``, ``limit`` bounds the logarithms of d.
+        limit: See ``raw``.
+        stage: How sharp the maximum is.
+        steps: Quasi-Newton steps.
+    """
+    raw = raw.to(wide.dtype).clone()
+    optimizer = torch.optim.LBFGS(
+        [raw], max_iter=steps, max_eval=2 * steps, history_size=20, tolerance_change=1e-5, line_search_fn="strong_wolfe"
     )
 
+    @torch.no_grad()
+    def closure() -> Tensor:
+        value, gradient = smooth_radius(scaled(wide, from_raw(raw, limit)), stage)
+        raw.grad = gradient * raw_slopes(raw, limit)
+        return raw.new_tensor(value)
 
-def _frobenius(matrix: Tensor) -> float:
-    """Return a bound on the Frobenius norm."""
-    return above(float(matrix.norm()) * (1 + matrix.numel() * ROUND_OFF))
+    optimizer.step(closure)
+    return raw
 
 
-def _rate_or_infinity(weight: Tensor, root: Tensor, d: Tensor) -> float:
-    """Return the verified rate, infinite where the rounding of a large matrix does not let it be verified."""
-    try:
-        return quadratic_rate(weight, root, d)
-    except ArgumentError:
-        return math.inf
+def smooth_radius(matrix: Tensor, stage: Stage) -> tuple[float, Tensor]:
+    r"""Return the smooth logarithm of the radius of :math:`A = D W D^{-1}`, and its gradient in :math:`\log d`.
+
+    An eigenvalue :math:`x^* H_\theta x` changes with :math:`\log d_j` by
+    :math:`\operatorname{Re} e^{i\theta} (\bar x_j (Ax)_j - \overline{(A^\top x)_j} x_j)`.
+    """
+    angles = torch.linspace(0, math.pi / 2, stage.angles, dtype=torch.float64, device="cpu")
+    turns, values, inner, basis = _outer(matrix, angles, stage.steps)
+    size = values.abs()
+    largest = float(size.max())
+    shares = (size / largest) ** stage.sharpness
+    total = float(shares.sum())
+    kept, places = shares.topk(min(KEPT, shares.shape[1]), dim=1)
+    chosen = places.unsqueeze(1).expand(-1, inner.shape[1], -1)
+    vectors = (basis @ inner.to(basis.dtype).gather(2, chosen)).transpose(0, 1)  # (N, K, kept)
+    flat = vectors.reshape(len(matrix), -1)
+    forward, back = _both(matrix, flat)
+    chosen_values = values.gather(1, places)
+    weights = torch.where(kept > 0, kept / (chosen_values * total), 0)  # (K, kept); an eigenvalue 0 counts for nothing
+    factors = (turns.unsqueeze(1) * weights).reshape(-1).to(flat.dtype)
+    gradient = (factors * (flat.conj() * forward - back.conj() * flat)).real.sum(1)
+    return math.log(largest) + math.log(total / stage.angles) / stage.sharpness, gradient.to(matrix.dtype)
+
+
+def _both(matrix: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``A x`` and ``A^T x`` for complex columns and a real matrix."""
+    parts = torch.cat([vectors.real, vectors.imag], 1)
+    matrix = matrix.to(parts.dtype)
+    products = torch.cat([matrix @ parts, matrix.mT @ parts])
+    whole = torch.complex(*products.tensor_split(2, dim=1))
+    forward, back = whole.split(len(matrix))
+    return forward, back
+
+
+def _outer(matrix: Tensor, angles: Tensor, steps: int) -> _Outer:
+    """Return all eigenpairs of a small matrix's Hermitian parts, the outermost of a large one's."""
+    turns = torch.polar(torch.ones_like(angles), angles).to(matrix.device)
+    if len(matrix) > COMPLETE:
+        narrow, turns = matrix.float(), turns.to(torch.complex64)
+        generator = torch.Generator().manual_seed(0)  # the same matrix has the same result
+        start = torch.randn(len(matrix), len(turns), dtype=turns.dtype, generator=generator, device="cpu").to(matrix.device)
+
+        def hermitian_part(vectors: Tensor) -> Tensor:
+            forward, back = _both(narrow, vectors)
+            return (turns * forward + turns.conj() * back) / 2
+
+        return _Outer(turns, *ritz_pairs(hermitian_part, start, steps))
+    turned = turns.view(-1, 1, 1) * matrix.double()
+    values, vectors = torch.linalg.eigh((turned + turned.mH) / 2)
+    unit = torch.eye(len(matrix), dtype=vectors.dtype, device=matrix.device).expand_as(vectors)
+    return _Outer(turns, values, vectors, unit)
+
+
+@torch.no_grad()
+def doubled_solutions(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+    r"""Return the largest symmetric solutions of two equations, or None where rounding finds none.
+
+    .. math:: X + C^\top X^{-1} C = I, \qquad Y + C Y^{-1} C^\top = I
+
+    Both exist if and only if the numerical radius of C is at most 1/2. With :math:`Q_0 = I`, :math:`P_0 = 0`,
+    :math:`C_0 = C`, :math:`M_k = Q_k - P_k`,
+
+    .. math::
+        C_{k+1} = C_k M_k^{-1} C_k, \quad Q_{k+1} = Q_k - C_k^\top M_k^{-1} C_k, \quad
+        P_{k+1} = P_k + C_k M_k^{-1} C_k^\top ,
+
+    reduces every second row of a block Toeplitz matrix with blocks :math:`(C^\top, I, C)`; :math:`Q_k` falls to X and
+    :math:`I - P_k` to Y, with an error that is squared at each step if the radius is below 1/2. C has shape ``(N, N)``.
+
+    Example:
+        >>> x, y = doubled_solutions(torch.tensor([[0.4]], dtype=torch.float64))
+        >>> round(float(x), 6), round(float(y), 6)
+        (0.8, 0.8)
+
+    References:
+        Engwerda, Ran, Rijkeboer. Necessary and sufficient conditions for the existence of a positive definite solution of
+        the matrix equation X + A*X^{-1}A = Q. Linear Algebra and its Applications 186, 1993. Meini. Efficient computation
+        of the extreme solutions of X + A*X^{-1}A = Q, X - A*X^{-1}A = Q. Mathematics of Computation 71, 2002.
+    """
+    c = check_finite("matrix", check_square("matrix", matrix)).detach()
+    size, negligible = len(c), torch.finfo(c.dtype).eps
+    q = torch.eye(size, dtype=c.dtype, device=c.device)
+    p = torch.zeros_like(q)
+    for _ in range(_DOUBLINGS):
+        factor, failed = torch.linalg.cholesky_ex(q - p)
+        if int(failed):
+            return None
+        u, v = torch.linalg.solve_triangular(factor, torch.cat([c, c.mT], 1), upper=False).split(size, 1)
+        c, q, p = v.mT @ u, q - u.mT @ u, p + v.mT @ v
+        if not bool(c.isfinite().all()):
+            return None
+        if float(c.norm()) ** 2 <= negligible * size:  # what the next step would change
+            return q, torch.eye(size, dtype=c.dtype, device=c.device) - p
+    return None

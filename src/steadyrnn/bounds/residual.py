@@ -1,15 +1,15 @@
-"""How far computed states are from the true ones, by what each step leaves over (MATH 6.6)."""
+"""How far computed states are from the true ones, by what each step leaves over (Note [mathematics], section 6.6)."""
 
 from torch import Tensor
 
-from .memory import product_above
+from .norms import product_above
 from .parallel import check_rate, geometric_sums
 
 __all__ = ["residual_errors"]
 
 
 def residual_errors(rate: float, residuals: Tensor) -> Tensor:
-    r"""Return a bound on the error of every computed state, from the residual of every step (MATH 6.6).
+    r"""Return a bound on the error of every computed state, from the residual of every step (Note [mathematics], section 6.6).
 
     .. math:: e_t = \lambda e_{t-1} + r_t, \quad e_0 = 0, \qquad r_t = N(\hat s_t - \Phi(\hat s_{t-1}, x_t))
 

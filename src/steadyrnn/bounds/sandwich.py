@@ -1,4 +1,7 @@
-"""The gradient between two times lies between two powers (MATH 3.3), and what follows for long times (MATH 3.4)."""
+"""The gradient between two times lies between two powers, and what follows for long times (Note [mathematics], section 3.4).
+
+Note [mathematics], section 3.3.
+"""
 
 import math
 import sys
@@ -7,12 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from steadyrnn.bounds.norms import spectral_norm_bound
 from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
 from steadyrnn.errors import ArgumentError, ShapeError
-from steadyrnn.linalg.norms import spectral_norm_bound
 
-from .memory import power_above, product_above
-from .norms import ROUND_OFF, above, below
+from .norms import ROUND_OFF, above, below, power_above, product_above
 
 __all__ = ["Enclosure", "gradient_sandwich", "orthogonal_tolerance", "regime", "singular_enclosure"]
 
@@ -103,7 +105,7 @@ def singular_enclosure(matrix: Tensor) -> Enclosure:
 def gradient_sandwich(
     weight: Tensor | Enclosure, steepness: tuple[float, float], lag: int, norm: str = "spectral"
 ) -> tuple[float, float]:
-    r"""Enclose the norm of the Jacobian between two states of a recurrent network (MATH 3.3).
+    r"""Enclose the norm of the Jacobian between two states of a recurrent network (Note [mathematics], section 3.3).
 
     .. math::
         \lVert I \rVert \bigl( |\det W|^{1/H} \beta \bigr)^L \le
@@ -144,7 +146,9 @@ def gradient_sandwich(
 
 
 def regime(weight: Tensor, steepness: tuple[float, float], dtype: torch.dtype | None = None, weight_error: float = 0.0) -> str:
-    r"""Say what becomes of the gradient over long times (MATH 3.4: Table 1 of the paper, with singular values).
+    r"""Say what becomes of the gradient over long times.
+
+    Note [mathematics], section 3.4: Table 1 of Lin and Wang, with singular values.
 
     By :func:`gradient_sandwich` the gradient vanishes if :math:`\sigma_{\max} \gamma < 1`; it keeps its norm if
     :math:`\sigma_{\min} \beta = \sigma_{\max} \gamma = 1`; it can explode only if :math:`\sigma_{\max} \gamma > 1` (and

@@ -1,4 +1,4 @@
-"""Contraction in the 2-norm, and in a 2-norm with one weight a unit: MATH 5.1 and 5.2."""
+"""Contraction in the 2-norm, and in a 2-norm with one weight per unit: Note [mathematics], sections 5.1 and 5.2."""
 
 import math
 from typing import NamedTuple
@@ -8,12 +8,15 @@ from torch import Tensor
 
 from steadyrnn.checks import check_finite, check_interval, check_positive_int, check_square
 from steadyrnn.errors import ArgumentError, ShapeError
-from steadyrnn.linalg.norms import spectral_norm_bound
 
-from .norms import ROUND_OFF, Contraction, Ellipsoid, TwoNorm, above
+from .norms import ROUND_OFF, Contraction, Ellipsoid, TwoNorm, above, spectral_norm_bound
 
 __all__ = ["best_scaling", "diagonal_contraction", "scaled_rate", "spectral_contraction"]
 
+SPECTRAL_NORM = "spectral norm (docs/notes/mathematics.md, 5.1)"
+"""The theorem behind :func:`spectral_contraction`."""
+DIAGONAL_SCALING = "diagonal scaling (docs/notes/mathematics.md, 5.2)"
+"""The theorem behind :func:`diagonal_contraction`."""
 SQUARINGS = 20
 """How often the certified norms are squared: what is left of their excess is a factor of n^(1 / 2^22)."""
 WIDEST = 2.0**400
@@ -44,7 +47,7 @@ def spectral_contraction(weight: Tensor, slope: float) -> Contraction:
         True
     """
     norm = spectral_norm_bound(check_recurrent(weight), SQUARINGS)
-    return Contraction(times_slope(norm, slope), TwoNorm(len(weight)), "MATH 5.1")
+    return Contraction(times_slope(norm, slope), TwoNorm(len(weight)), SPECTRAL_NORM)
 
 
 def diagonal_contraction(weight: Tensor, slope: float, max_condition: float = 1e6) -> Contraction:
@@ -54,7 +57,7 @@ def diagonal_contraction(weight: Tensor, slope: float, max_condition: float = 1e
 
     The diagonal :math:`\Theta` of :func:`spectral_contraction` commutes with :math:`\operatorname{diag}(d)`, so any
     :math:`d > 0` does, and slopes of either sign are covered. With the best d it is at most each of the certificates
-    in a weighted 1-, 2- or maximum norm (MATH 5.2).
+    in a weighted 1-, 2- or maximum norm (Note [mathematics], section 5.2).
 
     Args:
         weight: :math:`W`, shape ``(H, H)``.
@@ -68,7 +71,7 @@ def diagonal_contraction(weight: Tensor, slope: float, max_condition: float = 1e
     """
     check_slope(slope)
     scaling = best_scaling(weight, max_condition)
-    return Contraction(times_slope(scaled_rate(weight, scaling), slope), Ellipsoid(scaling), "MATH 5.2")
+    return Contraction(times_slope(scaled_rate(weight, scaling), slope), Ellipsoid(scaling), DIAGONAL_SCALING)
 
 
 @torch.no_grad()
@@ -77,7 +80,7 @@ def scaled_rate(weight: Tensor, scaling: Tensor) -> float:
 
     Each computed entry of the matrix is within :math:`2u` of itself of the true one, which moves the norm by at most
     :math:`2u` of the Frobenius norm; this and what underflows is added to
-    :func:`~steadyrnn.linalg.norms.spectral_norm_bound`.
+    :func:`~steadyrnn.bounds.norms.spectral_norm_bound`.
 
     Args:
         weight: :math:`W`, shape ``(H, H)``.
@@ -110,7 +113,7 @@ def best_scaling(weight: Tensor, max_condition: float = 1e6, steps: int = 30) ->
     Descent starts at the better one of :math:`d = 1` and :math:`d = \sqrt{y/x}`, for the right and left Perron vectors
     x, y of :math:`|W|`: that one is as good as :math:`\rho(|W|)`, by Schur's test. Every d is a certificate; of those
     met, the one of the smallest verified rate is returned, so that no answer is worse than :math:`\lVert W \rVert`.
-    Costs about ten matrix products a step.
+    Costs about ten matrix products per step.
 
     Args:
         weight: :math:`W`, shape ``(H, H)``.
@@ -208,9 +211,9 @@ def times_slope(rate: float, slope: float) -> float:
 
 
 def check_scaling(scaling: Tensor, size: int) -> Tensor:
-    """Return the weights of a norm in float64 if they are positive, one a unit, and not too far apart."""
+    """Return the weights of a norm in float64 if they are positive, one per unit, and not too far apart."""
     if scaling.shape != (size,):
-        raise ShapeError(f"`scaling` must have shape {(size,)}, one number a unit, but has {tuple(scaling.shape)}.")
+        raise ShapeError(f"`scaling` must have shape {(size,)}, one number per unit, but has {tuple(scaling.shape)}.")
     wide = check_finite("scaling", scaling).detach().double()
     if not bool((wide > 0).all()):
         raise ArgumentError("`scaling` must hold positive numbers, else it makes no norm.")

@@ -1,12 +1,12 @@
-"""Truncation in a stack of contracting layers, each fed by the one below (MATH 5.4)."""
+"""Truncation in a stack of contracting layers, each fed by the one below (Note [mathematics], section 5.4)."""
 
 from collections.abc import Sequence
 
 from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import ArgumentError, CertificateError, ShapeError
 
-from .memory import first_step, product_above, state_radius
-from .norms import above
+from .memory import first_step
+from .norms import above, product_above, state_radius
 
 __all__ = ["stack_errors", "stack_horizon"]
 
@@ -16,7 +16,9 @@ _NEGLIGIBLE = 2.0**-900
 
 
 def stack_errors(rates: Sequence[float], radii: Sequence[float], gains: Sequence[float], steps: int) -> list[float]:
-    r"""Return the error of each layer of a stack that was started from zero ``steps`` inputs ago (MATH 5.4).
+    r"""Return the error of each layer of a stack that was started from zero ``steps`` inputs ago.
+
+    Note [mathematics], section 5.4.
 
     .. math::
         e_1(i) = \lambda_1 e_1(i-1), \qquad e_l(i) = \lambda_l e_l(i-1) + L_l e_{l-1}(i), \qquad e_l(0) = R_l
@@ -47,7 +49,7 @@ def stack_errors(rates: Sequence[float], radii: Sequence[float], gains: Sequence
 
 
 def stack_horizon(rates: Sequence[float], radii: Sequence[float], gains: Sequence[float], eps: float) -> int:
-    r"""Return how many inputs it takes to know the top layer of a stack to ``eps`` (MATH 5.4).
+    r"""Return how many inputs it takes to know the top layer of a stack to ``eps`` (Note [mathematics], section 5.4).
 
     By :func:`stack_errors`. The errors of upper layers may rise before they fall, as the ones below pass theirs on; so k is
     the first number for which the top's error is at most :math:`\varepsilon` and :math:`A e(k) \le e(k)` in every layer. As A

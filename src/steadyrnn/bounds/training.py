@@ -1,4 +1,4 @@
-"""How far training a truncated model leads away from training the full one (MATH 4.5)."""
+"""How far training a truncated model leads away from training the full one (Note [mathematics], section 4.5)."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import ArgumentError, CertificateError
 
 from .gradients import Constants, weight_sensitivity
-from .memory import first_step, power_above, product_above, truncation_error
-from .norms import above
+from .memory import first_step, truncation_error
+from .norms import above, power_above, product_above
 
 __all__ = [
     "minus_lambert",
@@ -21,7 +21,9 @@ __all__ = [
 
 
 def training_divergence(gradient_error: float, smoothness: float, rates: Sequence[float]) -> float:
-    r"""Return how far apart the parameters of the full and the truncated model are after training both (MATH 4.5).
+    r"""Return how far apart the parameters of the full and the truncated model are after training both.
+
+    Note [mathematics], section 4.5.
 
     .. math::
         \lVert w^N_{\mathrm{full}} - w^N_{\mathrm{trunc}} \rVert
@@ -57,7 +59,9 @@ def training_divergence(gradient_error: float, smoothness: float, rates: Sequenc
 
 
 def training_divergence_harmonic(gradient_error: float, smoothness: float, rate: float, steps: int) -> float:
-    r"""Return :func:`training_divergence` for the step sizes :math:`\alpha / i`, from above and in closed form (MATH 4.5).
+    r"""Return :func:`training_divergence` for the step sizes :math:`\alpha / i`, from above and in closed form.
+
+    Note [mathematics], section 4.5.
 
     .. math:: \frac{g}{\beta} \bigl( (eN)^{\alpha\beta} - 1 \bigr)
 
@@ -94,7 +98,9 @@ def training_divergence_harmonic(gradient_error: float, smoothness: float, rate:
 def output_divergence(
     parameter_distance: float, constants: Constants, steps: int, state_bound: float, gain: float = 1.0
 ) -> float:
-    r"""Return how far apart the outputs of the two trained models are (MATH 4.5, Theorem 1 of the paper).
+    r"""Return how far apart the outputs of the two trained models are.
+
+    Note [mathematics], section 4.5, Theorem 1 of Miller and Hardt, 2019.
 
     .. math::
         \lVert y_T - y_T^k \rVert \le L_f \Bigl( \frac{L_w}{1-\lambda} \lVert w_{\mathrm{full}} - w_{\mathrm{trunc}} \rVert
@@ -123,7 +129,7 @@ def output_divergence(
 
 
 def steps_for(rate: float, eta: float) -> int:
-    r"""Return a number of steps from which on :math:`k \lambda^k \le \eta` (MATH 4.5).
+    r"""Return a number of steps from which on :math:`k \lambda^k \le \eta` (Note [mathematics], section 4.5).
 
     .. math:: k = \Bigl\lceil \frac{-W_{-1}(-\eta \ln(1/\lambda))}{\ln(1/\lambda)} \Bigr\rceil
 
@@ -155,19 +161,14 @@ def steps_for(rate: float, eta: float) -> int:
 
 
 def steps_for_closed_form(rate: float, eta: float) -> int:
-    r"""Return a number of steps from which on :math:`k \lambda^k \le \eta`, without Lambert's function (MATH 4.5).
+    r"""Return a number of steps from which on :math:`k \lambda^k \le \eta`, without Lambert's function.
+
+    Note [mathematics], section 4.5.
 
     .. math:: k = \Bigl\lceil \frac{2}{\ln(1/\lambda)} \ln \frac{2}{e \eta \ln(1/\lambda)} \Bigr\rceil
 
     since :math:`\ln k \le ak - 1 - \ln a` for every :math:`a > 0`; take :math:`a = \ln(1/\lambda) / 2`. At most about twice
-    the number that :func:`steps_for` finds.
-
-    Args:
-        rate: :math:`\lambda < 1`.
-        eta: :math:`\eta > 0`.
-
-    Returns:
-        k, at least 1.
+    the number that :func:`steps_for` finds, for the same arguments.
 
     Example:
         >>> steps_for_closed_form(0.9, 1e-8)

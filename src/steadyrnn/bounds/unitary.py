@@ -1,4 +1,7 @@
-"""What an equivalent unitary network needs and how far an approximate one is off: MATH 1.2, 1.5, 1.6."""
+"""What an equivalent unitary network needs and how far an approximate one is off.
+
+Note [mathematics], sections 1.2, 1.5, 1.6.
+"""
 
 import math
 from fractions import Fraction
@@ -24,7 +27,8 @@ def dilation_radius(rate: float, drive: float, initial: float = 0.0, horizon: in
     For :math:`0 \le |\varphi(a)| \le \max(a, 0)` every step has
     :math:`\lVert h_t \rVert \le \lambda \lVert h_{t-1} \rVert + s` with :math:`\lambda = \lVert W \rVert` and
     :math:`s = \lVert F \rVert M + \lVert \max(b, 0) \rVert`; the ball of radius R is mapped into itself in the first case,
-    and the second is the sum of T steps (MATH 1.2). The initial state belongs in it: it may be larger than all later ones.
+    and the second is the sum of T steps (Note [mathematics], section 1.2). The initial state belongs in it: it may be larger
+    than all later ones.
 
     Args:
         rate: :math:`\lambda`.
@@ -83,7 +87,7 @@ def sigmoid_dilation_error(norm: float, coupling: float, rank: int, silence: flo
         True
 
     References:
-        MATH 1.6, the converse of Theorem 3.
+        Note [mathematics], section 1.6, the converse of Theorem 3.
     """
     if not check_interval("norm", norm, 0.0, math.inf) < 4:
         raise CertificateError(f"A sigmoid network contracts for a spectral norm below 4 only, but `norm` is {norm:.6g}.")
@@ -118,7 +122,7 @@ def tanh_dilation_error(
         True
 
     References:
-        MATH 1.6, the converse of Theorem 3.
+        Note [mathematics], section 1.6, the converse of Theorem 3.
     """
     enters = above(2 * coupling * math.sqrt(rank) * math.exp(-2 * silence) + disturbance)
     if enters == 0:
@@ -135,7 +139,8 @@ def unitary_size_bound(weight: Tensor, input_weight: Tensor) -> int:
     :math:`D_0, D_1`. Let :math:`F F^+ = I` and write F for :math:`F_u F^+`. Equal derivatives are
     :math:`C D_0 F = C D_1 F = I` and :math:`C D_1 W_u D_0 F = W`, so :math:`P = W_u D_0 F - D_1 F W` has
     :math:`C D_1 P = 0`. The range of :math:`D_1 F` has dimension n, and :math:`C D_1` is injective on it: it meets the range
-    of P in 0, and :math:`n_u \ge n + \operatorname{rank} P`. On the kernel of W, :math:`P = W_u D_0 F` is injective (MATH 1.5).
+    of P in 0, and :math:`n_u \ge n + \operatorname{rank} P`. On the kernel of W, :math:`P = W_u D_0 F` is injective
+    (Note [mathematics], section 1.5).
 
     Both ranks are those of the numbers as stored, without tolerance (:func:`exact_rank`), so the bound is proven.
 

@@ -1,6 +1,5 @@
 """The certificate of a bidirectional layer: one for each direction."""
 
-import json
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,14 +7,17 @@ from typing import Any
 from steadyrnn.bounds.norms import above
 from steadyrnn.errors import CertificateError
 
-from .certificate import Certificate, Claim
+from .base import BaseCertificate, Claim, as_json_number
+from .certificate import Certificate
 
 __all__ = ["BidirectionalCertificate"]
 
 
 @dataclass(frozen=True)
-class BidirectionalCertificate:
-    """Both directions of one layer: each forgets by itself, so a window reaches k steps to both sides (MATH 5.4).
+class BidirectionalCertificate(BaseCertificate):
+    """Both directions of one layer: each forgets by itself, so a window reaches k steps to both sides.
+
+    Note [mathematics], section 5.4.
 
     Args:
         module: The module's class.
@@ -63,7 +65,7 @@ class BidirectionalCertificate:
         return tuple(text for way in self.directions for text in way.left_out)
 
     @property
-    def valid_for(self) -> str:
+    def valid_for(self) -> str:  # type: ignore[override]
         """What the claims are about."""
         return self.directions[0].valid_for
 
@@ -77,11 +79,13 @@ class BidirectionalCertificate:
 
     def gradient_bounds(self, lag: int, norm: str = "spectral") -> tuple[float, float]:
         """Raise: each direction has its own."""
-        raise CertificateError("A bidirectional layer has a gradient a direction: ask `directions[0]` or `directions[1]`.")
+        raise CertificateError("A bidirectional layer has one gradient per direction: ask `directions[0]` or `directions[1]`.")
 
     def gradient_truncation_error(self, k: int, loss_gain: float, loss_smoothness: float) -> float:
-        """Raise: MATH 4.3 is about one direction."""
-        raise CertificateError("MATH 4.3 is about one direction: ask `directions[0]` or `directions[1]`.")
+        """Raise: the theorem is about one direction."""
+        raise CertificateError(
+            "Lemma 2 of Miller and Hardt (2019) is about one direction: ask `directions[0]` or `directions[1]`."
+        )
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -91,14 +95,14 @@ class BidirectionalCertificate:
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is claimed, as JSON can hold it."""
         first = self.directions[0].to_dict()
-        contraction = self.contraction if math.isfinite(self.contraction) else str(self.contraction)
-        both = {"contraction": contraction, "stable": self.stable, "regime": self.regime, "left_out": [*self.left_out]}
+        both = {
+            "contraction": as_json_number(self.contraction),
+            "stable": self.stable,
+            "regime": self.regime,
+            "left_out": [*self.left_out],
+        }
         norms = [norm for way in self.directions for norm in way.to_dict()["norms"]]
         return first | both | {"claims": [claim.to_dict() for claim in self.claims], "norms": norms}
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=1)
 
     def __str__(self) -> str:
         """Return the tables of both."""

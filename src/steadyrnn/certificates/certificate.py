@@ -1,49 +1,29 @@
 """What ``certify`` returns: claims with their theorems, and bounds by lag and by window."""
 
-import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from steadyrnn.bounds.gradients import gradient_truncation_error, layer_constants
 from steadyrnn.bounds.memory import first_step
-from steadyrnn.bounds.norms import above, below, contraction_in_words, rate_in_words
+from steadyrnn.bounds.norms import above, below
 from steadyrnn.bounds.sandwich import gradient_sandwich, regime
 from steadyrnn.bounds.stack import stack_errors, stack_horizon
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError, CertificateError
 
-from .advice import way_out
+from .base import BaseCertificate, Claim, as_json_number, contraction_in_words
 from .layer import LayerCertificate
+from .theories import THEORIES
 
-__all__ = ["Certificate", "Claim"]
+__all__ = ["Certificate", "check_eps"]
 
-
-@dataclass(frozen=True)
-class Claim:
-    """One proven number: what it bounds, in which norm, under which assumptions, by which theorem."""
-
-    name: str
-    value: float
-    norm: str
-    assumptions: tuple[str, ...]
-    theorem: str
-
-    @property
-    def value_in_words(self) -> str:
-        """The value as a table shows it: a constant that is not below 1 is no contraction."""
-        return rate_in_words(self.value) if "contraction" in self.name else f"{self.value:.6g}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON can hold it."""
-        value: Any = self.value if math.isfinite(self.value) else str(self.value)
-        return {**asdict(self), "value": value, "assumptions": [*self.assumptions]}
+_GRADIENT = "Lemma 2 of Miller and Hardt (2019)"
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(BaseCertificate):
     """How a recurrent module behaves, with proof, for one direction.
 
     Args:
@@ -77,11 +57,6 @@ class Certificate:
         return max(layer.best.rate for layer in self.layers)
 
     @property
-    def stable(self) -> bool:
-        """Whether every layer is proven to contract."""
-        return self.contraction < 1
-
-    @property
     def norm(self) -> str:
         """The norm of :attr:`contraction`, with its conversion factor to the 2-norm and back."""
         worst = max(self.layers, key=lambda layer: layer.best.rate).best.norm
@@ -104,8 +79,9 @@ class Certificate:
         ``constant`` is up to the rounding of the weight's dtype, see :func:`~steadyrnn.bounds.sandwich.regime`.
         """
         weights = self.layers[0].weights
-        if len(self.layers) == 1 and isinstance(weights.cell, RNNStep) and weights.cell.activation.elementwise:
-            found = regime(weights.weight_hh, weights.cell.activation.steepness, weights.dtype, weights.slack)
+        activation = weights.cell.record.activation
+        if len(self.layers) == 1 and activation is not None and activation.elementwise:
+            found = regime(weights.weight_hh, activation.steepness, weights.dtype, weights.slack)
             if found in ("constant", "vanishes") or not self.stable:
                 return found
         return "vanishes" if self.stable else "unknown"
@@ -113,7 +89,7 @@ class Certificate:
     def truncation_error(self, k: int) -> float:
         """Return a bound on the 2-norm of every output's change when the state is set to zero ``k`` steps before.
 
-        For a stack by the recursion of MATH 5.4. Infinite where no bound is proven.
+        For a stack by the recursion of Note [mathematics], section 5.4. Infinite where no bound is proven.
         """
         if k != 0:
             check_positive_int("k", k)
@@ -128,7 +104,7 @@ class Certificate:
         return min(above(errors[-1] / self.layers[-1].best.norm.lower), 2 * self.state_bound)
 
     def _recursion(self) -> tuple[list[float], list[float], list[float]]:
-        """Return the rates, radii and gains of MATH 5.4, each layer in its norm."""
+        """Return the rates, radii and gains of the recursion over a stack, each layer in its norm."""
         tiers = [layer.tier for layer in self.layers]
         scale = self.dropout_scale
         gains = [above(scale * tier.input_gain / under.contraction.norm.lower) for under, tier in pairwise(tiers)]
@@ -140,8 +116,7 @@ class Certificate:
         Raises:
             CertificateError: Nothing contracts, or the states are not bounded for want of an ``input_bound``.
         """
-        if not (isinstance(eps, int | float) and eps > 0 and math.isfinite(eps)):
-            raise ArgumentError(f"`eps` must be a positive number, but is {eps!r}.")
+        check_eps(eps)
         self._need_memory()
         if self.truncation_error(0) <= eps:
             return 0
@@ -153,14 +128,16 @@ class Certificate:
         """Refuse where nothing is proven of how far back the states reach."""
         if not self.stable:
             worst = max(self.layers, key=lambda layer: layer.best.rate)
-            raise CertificateError(f"{contraction_in_words(self.contraction).capitalize()}. {way_out(worst)}")
+            advice = THEORIES[worst.weights.cell.record.theorem].advise(worst)
+            raise CertificateError(f"{contraction_in_words(self.contraction).capitalize()}. {advice}")
         if not math.isfinite(self.truncation_error(1)):
             raise CertificateError("The states are not bounded without a bound on the inputs: give `input_bound`.")
 
     def gradient_bounds(self, lag: int, norm: str = "spectral") -> tuple[float, float]:
-        r"""Return bounds on the norm of :math:`\partial s_t / \partial s_{t - \text{lag}}` (MATH 3.3 and 5).
+        r"""Return bounds on the norm of :math:`\partial s_t / \partial s_{t - \text{lag}}`.
 
-        Of an RNN the state is h; of an LSTM it is (h, c), and no lower bound above 0 is known for gated cells.
+        Note [mathematics], sections 3.3 and 5. Of an RNN the state is h; of an LSTM it is (h, c), and no lower bound above 0
+        is known for gated cells.
 
         Args:
             lag: Number of steps, from 0 on.
@@ -177,8 +154,9 @@ class Certificate:
         scale = math.sqrt(size) if norm == "frobenius" else 1.0
         high = above(scale * min(tier.contraction.after(lag) for tier in layer.tiers))
         low = 0.0
-        if isinstance(layer.weights.cell, RNNStep) and layer.weights.cell.activation.elementwise:
-            low, sandwich = gradient_sandwich(layer.weights.weight_hh, layer.weights.cell.activation.steepness, lag, norm)
+        activation = layer.weights.cell.record.activation
+        if activation is not None and activation.elementwise:
+            low, sandwich = gradient_sandwich(layer.weights.weight_hh, activation.steepness, lag, norm)
             high = min(high, sandwich) if layer.weights.slack == 0 else high
             low = low if layer.weights.slack == 0 else 0.0
         elif lag == 0:
@@ -188,7 +166,8 @@ class Certificate:
     def gradient_truncation_error(self, k: int, loss_gain: float, loss_smoothness: float) -> float:
         r"""Return a bound on the change of a loss's gradient by the weights when the state starts ``k`` steps before.
 
-        MATH 4.3, for one layer of an RNN with a smooth activation that contracts in the 2-norm.
+        Lemma 2 of Miller and Hardt (Note [mathematics], section 4.3), for one layer of an RNN with a smooth activation that
+        contracts in the 2-norm.
 
         Args:
             k: Length of the window, from 1 on.
@@ -196,32 +175,32 @@ class Certificate:
             loss_smoothness: Lipschitz constant of that gradient.
         """
         check_positive_int("k", k)
-        layer = self.layers[0]
-        rate, smoothness = layer.spectral_rate, layer.smoothness
-        if len(self.layers) > 1 or rate is None or smoothness is None:
-            raise CertificateError("The gradient of a truncated run is bounded (MATH 4.3) for one layer of an RNN only.")
-        if not rate < 1 or not math.isfinite(smoothness):
+        layer, activation = self.layers[0], self.layers[0].weights.cell.record.activation
+        rate = layer.spectral_rate
+        if len(self.layers) > 1 or rate is None or activation is None:
+            raise CertificateError(f"The gradient of a truncated run is bounded ({_GRADIENT}) for one layer of an RNN only.")
+        if not rate < 1 or not math.isfinite(activation.smoothness):
             raise CertificateError(
-                f"MATH 4.3 needs a contraction in the 2-norm, here {rate:.6g}, and a smooth activation, here "
+                f"{_GRADIENT} needs a contraction in the 2-norm, here {rate:.6g}, and a smooth activation, here "
                 f"{layer.weights.cell.key}."
             )
         if self.input_bound is None:
-            raise CertificateError("MATH 4.3 needs a bound on the inputs: give `input_bound`.")
+            raise CertificateError(f"{_GRADIENT} needs a bound on the inputs: give `input_bound`.")
         trained = sum(bias is not None for bias in (layer.weights.bias_ih, layer.weights.bias_hh))
-        slope = layer.weights.cell.activation.steepness[1] if isinstance(layer.weights.cell, RNNStep) else 1.0
-        constants = layer_constants(rate, smoothness, layer.state_bound, self.input_bound, trained, slope=slope)
+        bounds, slope = (layer.state_bound, self.input_bound), activation.steepness[1]
+        constants = layer_constants(rate, activation.smoothness, *bounds, trained, slope=slope)
         return gradient_truncation_error(constants, k, layer.state_bound, loss_gain, loss_smoothness)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """Every claim, a layer after the other."""
+        """Every claim, layer by layer."""
         result: list[Claim] = []
         for layer in self.layers:
             under = assumptions(layer, self.valid_for)
             for tier in layer.tiers:
                 name = f"{layer.name or 'cell'}: contraction, {tier.name}"
                 result.append(Claim(name, tier.contraction.rate, tier.contraction.norm.name, under, tier.contraction.theorem))
-            theorem = "MATH 4.1, 4.2" if isinstance(layer.weights.cell, RNNStep) else layer.best.theorem
+            theorem = THEORIES[layer.weights.cell.record.theorem].states_theorem or layer.best.theorem
             result.append(Claim(f"{layer.name or 'cell'}: bound on states", layer.state_bound, "2-norm", under, theorem))
         return tuple(result)
 
@@ -233,7 +212,7 @@ class Certificate:
             "valid_for": self.valid_for,
             "input_bound": self.input_bound,
             "digest": self.digest,
-            "contraction": self.contraction if math.isfinite(self.contraction) else str(self.contraction),
+            "contraction": as_json_number(self.contraction),
             "stable": self.stable,
             "regime": self.regime,
             "effort": self.effort,
@@ -241,10 +220,6 @@ class Certificate:
             "claims": [claim.to_dict() for claim in self.claims],
             "norms": [layer.best.norm.to_dict() for layer in self.layers],
         }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=1)
 
     def __str__(self) -> str:
         """Return a table of the claims."""
@@ -263,3 +238,9 @@ def assumptions(layer: LayerCertificate, valid_for: str) -> tuple[str, ...]:
     start = "initial state zero or the learned one"
     bound = "no bound on inputs" if layer.input_bound is None else f"2-norm of every input at most {layer.input_bound:g}"
     return valid_for, start, bound, "exact arithmetic on the weights as used"
+
+
+def check_eps(eps: float) -> None:
+    """Refuse an error that is no positive number."""
+    if not (isinstance(eps, int | float) and eps > 0 and math.isfinite(eps)):
+        raise ArgumentError(f"`eps` must be a positive number, but is {eps!r}.")

@@ -1,4 +1,4 @@
-"""The front door: a module in, a certificate out."""
+"""A module in, a certificate out."""
 
 import hashlib
 import math
@@ -9,24 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.bounds.gru import GRU_ENTRYWISE
+from steadyrnn.bounds.lstm import LSTM_ENTRYWISE
+from steadyrnn.bounds.norms import spectral_norm_bound
+from steadyrnn.bounds.quadratic import QUADRATIC_NORM
+from steadyrnn.bounds.scaling import DIAGONAL_SCALING, SPECTRAL_NORM
 from steadyrnn.checks import check_finite
 from steadyrnn.constraints.membership import check_inside
+from steadyrnn.constraints.slot import cached
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError
-from steadyrnn.linalg.norms import spectral_norm_bound
 from steadyrnn.models.sequence import SequenceModel
 
+from .base import Claim
 from .bidirectional import BidirectionalCertificate
-from .certificate import Certificate, Claim
-from .layer import certify_layer, dropout_scale, read_layers
+from .certificate import Certificate
+from .elman import JUMP, ElmanTheory
+from .layer import LayerCertificate
 from .on_inputs import DataCertificate, certify_on
 from .reading import Weights, is_recurrent, read_weights
+from .theories import THEORIES
 
-__all__ = ["AnyCertificate", "certify", "recheck"]
+__all__ = ["AnyCertificate", "certify", "certify_layer", "dropout_scale", "read_layers", "recheck", "refresh"]
 
 EFFORTS = ("auto", "full", "fast")
 """How far the search for a contraction goes."""
 AnyCertificate = Certificate | BidirectionalCertificate | DataCertificate
-"""What :func:`certify` returns; all three answer the same questions."""
+"""What :func:`certify` returns; all three are a :class:`~steadyrnn.certificates.base.BaseCertificate`."""
+_THEOREMS = {
+    "5.1": SPECTRAL_NORM,
+    "5.2": DIAGONAL_SCALING,
+    "5.3": QUADRATIC_NORM,
+    "7.1": LSTM_ENTRYWISE,
+    "7.1 (iii)": LSTM_ENTRYWISE,
+    "7.2": GRU_ENTRYWISE,
+    "4.1, 4.2": ElmanTheory.states_theorem,
+    "3.9: modReLU with a positive shift is not Lipschitz": JUMP,
+}
+"""What theorems are called now, by the number that follows ``MATH`` in certificates of version 0.1."""
 
 
 def certify(
@@ -34,9 +53,9 @@ def certify(
 ) -> AnyCertificate:
     r"""Say with proof how a recurrent network behaves: how fast it forgets, how large its states get, what gradients do.
 
-    Tiers, cheapest first: the spectral norm (MATH 5.1), a diagonal scaling (5.2), a quadratic norm (5.3); for an LSTM
-    or GRU the entrywise bound on the box its states stay in (7.1, 7.2). Every number is computed in float64 on the
-    weights as a forward uses them, and rounded to the safe side.
+    Tiers, cheapest first: the spectral norm, a diagonal scaling, a quadratic norm; for an LSTM or GRU the entrywise bound on
+    the box its states stay in. Every number is computed in float64 on the weights as a forward uses them, and rounded to
+    the safe side. See Note [mathematics], sections 5 and 7.
 
     Args:
         module: An RNN, GRU, LSTM or cell of ours or of ``torch.nn``, a ``SequenceModel``, or a module with exactly one
@@ -71,13 +90,14 @@ def certify(
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
     input_bound = check_bound(input_bound)
-    check_inside(module, "cannot be certified")
-    if isinstance(module, SequenceModel):
-        return certify_model(module, input_bound, inputs, effort)
-    layer = module if is_recurrent(module) else only_layer(module)
-    if inputs is not None:
-        return certify_on(plain(layer, covering(input_bound), effort), layer, inputs)
-    return plain(layer, input_bound, effort)
+    with cached():  # a weight is looked at twice: is it in its set, and what is proven of it
+        check_inside(module, "cannot be certified")
+        if isinstance(module, SequenceModel):
+            return certify_model(module, input_bound, inputs, effort)
+        layer = module if is_recurrent(module) else only_layer(module)
+        if inputs is not None:
+            return certify_on(certify_recurrent(layer, covering(input_bound), effort), layer, inputs)
+        return certify_recurrent(layer, input_bound, effort)
 
 
 def check_effort(effort: str) -> None:
@@ -128,20 +148,21 @@ def certify_model(model: SequenceModel, input_bound: float | None, inputs: Tenso
         inputs = None if inputs is None else model.embedding(inputs)
     gain = spectral_norm_bound(model.readout.weight.detach())
     bound = input_bound if inputs is None else covering(input_bound)
-    found = replace(plain(model.rnn, bound, effort), module=type(model).__name__, readout_gain=gain)
+    found = replace(certify_recurrent(model.rnn, bound, effort), module=type(model).__name__, readout_gain=gain)
     return found if inputs is None else certify_on(found, model.rnn, inputs)
 
 
-def plain(layer: nn.Module, input_bound: float | None, effort: str) -> Certificate | BidirectionalCertificate:
+def certify_recurrent(layer: nn.Module, input_bound: float | None, effort: str) -> Certificate | BidirectionalCertificate:
     """Return the certificate of a layer for every admissible input."""
     weights = read_weights(layer)
-    name, digest = type(layer).__name__, digest_of(weights)
+    name, digest, scale = type(layer).__name__, digest_of(weights), dropout_scale(layer)
     if len(weights[0]) == 1:
-        layers = tuple(read_layers(layer, input_bound, effort))
-        return Certificate(name, layers, input_bound, digest, dropout_scale=dropout_scale(layer), effort=effort)
+        layers = tuple(certify_stack([ways[0] for ways in weights], input_bound, effort, scale))
+        return Certificate(name, layers, input_bound, digest, dropout_scale=scale, effort=effort)
     if len(weights) > 1:
         raise CertificateError(
-            "No theorem (MATH 5.4) bounds a stack of bidirectional layers: its windows multiply. Certify its layers one by one."
+            "No theorem bounds a stack of bidirectional layers: its windows multiply (docs/notes/mathematics.md, 5.4). "
+            "Certify its layers one by one."
         )
     ways = tuple(
         Certificate(name, (certify_layer(way, input_bound, None, effort),), input_bound, digest, effort=effort)
@@ -150,11 +171,77 @@ def plain(layer: nn.Module, input_bound: float | None, effort: str) -> Certifica
     return BidirectionalCertificate(name, ways, input_bound, digest)
 
 
+def certify_stack(weights: list[Weights], input_bound: float | None, effort: str, scale: float) -> list[LayerCertificate]:
+    """Return what is proven of each layer of a stack; ``scale`` is what dropout multiplies outputs by between layers."""
+    found: list[LayerCertificate] = []
+    bound, entries = input_bound, input_bound
+    for one in weights:
+        layer = certify_layer(one, bound, entries, effort)
+        found.append(layer)
+        bound, entries = (
+            scale * number if math.isfinite(scale * number) else None for number in (layer.state_bound, layer.entry_bound)
+        )
+    return found
+
+
+def certify_layer(weights: Weights, input_bound: float | None, entry_bound: float | None, effort: str) -> LayerCertificate:
+    """Return everything proven of one layer.
+
+    Args:
+        weights: The layer's.
+        input_bound: Bound on the 2-norm of every x_t, or None.
+        entry_bound: Bound on every entry of x_t; None is ``input_bound``.
+        effort: ``"auto"``, ``"full"`` for every tier, or ``"fast"`` for the cheapest one that contracts.
+
+    Raises:
+        CertificateError: No theorem is about this kind of step.
+    """
+    theory = THEORIES.get(weights.cell.record.theorem)
+    if theory is None:
+        raise CertificateError(
+            f"No theorem covers the cell {weights.cell.record.key!r}: nothing is proven of it. Theorems are about the steps of "
+            "RNN, GRU and LSTM; a cell that makes one of them says so in its record (`CellRecord.theorem`)."
+        )
+    return theory.certify(weights, input_bound, input_bound if entry_bound is None else entry_bound, effort)
+
+
+def read_layers(module: nn.Module, input_bound: float | None = None, effort: str = "auto") -> list[LayerCertificate]:
+    """Return what is proven of each layer of a stack in one direction; the input of each is the output below.
+
+    Example:
+        >>> rnn = sr.RNN(2, 3, num_layers=2, transition=sr.SpectralBall(0.5))
+        >>> [layer.best.stable for layer in read_layers(rnn, input_bound=1.0)]
+        [True, True]
+    """
+    weights = read_weights(module)
+    if len(weights[0]) > 1:
+        raise CertificateError("A bidirectional layer has no certificate of a stack; certify each direction by itself.")
+    return certify_stack([ways[0] for ways in weights], input_bound, effort, dropout_scale(module))
+
+
+def refresh(layer: LayerCertificate, module: nn.Module) -> LayerCertificate:
+    """Return the certificate for the weights as they are now, in the same norms where one still contracts.
+
+    Norms are kept and the rates proven anew, which costs far less than a search for a norm; where no old norm contracts any
+    more, the search is made again.
+    """
+    weights = next(w for ways in read_weights(module) for w in ways if w.name == layer.name)
+    keep, bound = [tier.contraction.norm for tier in layer.tiers], layer.input_bound
+    fresh = THEORIES[weights.cell.record.theorem].certify(weights, bound, bound, "keep", keep)
+    return fresh if fresh.best.stable else certify_layer(weights, bound, None, "auto")
+
+
+def dropout_scale(module: nn.Module) -> float:
+    """Return what dropout multiplies kept entries by, between layers, in the mode the module is in."""
+    rate = float(getattr(module, "dropout", 0.0) or 0.0)
+    return 1 / (1 - rate) if module.training and 0 < rate < 1 else 1.0
+
+
 def digest_of(weights: Sequence[Sequence[Weights]]) -> str:
     """Return a checksum of every weight, in float64 as certified."""
     total = hashlib.sha256()
     for way in (way for ways in weights for way in ways):
-        total.update(way.cell.key.encode())
+        total.update(way.cell.record.key.encode())
         for tensor in (way.weight_ih, way.weight_hh, way.bias_ih, way.bias_hh, way.theta, *way.initial):
             total.update(b"none" if tensor is None else repr(tuple(tensor.shape)).encode())
             total.update(b"" if tensor is None else tensor.contiguous().numpy().tobytes())
@@ -194,9 +281,16 @@ def recheck(stored: dict[str, Any], module: nn.Module) -> AnyCertificate:
             value = float(given["value"])
         except (KeyError, TypeError, ValueError) as error:
             raise CertificateError(f"The claim {claim.name!r} is no number, so it is not proven.") from error
-        words = claim.to_dict() | {"value": None} == {**given, "value": None} or claim.name not in told
+        words = claim.to_dict() | {"value": None} == rename_theorem(given) | {"value": None} or claim.name not in told
         if not claim.value <= value * (1 + 1e-6) or not words:
             raise CertificateError(f"The claim {claim.name!r} of {value:.6g} is not proven: now {claim.value:.6g}.")
     if (stored.get("module"), stored.get("stable"), stored.get("regime")) != (fresh.module, fresh.stable, fresh.regime):
         raise CertificateError("What the certificate says of stability or of the regime is not what is proven now.")
     return fresh
+
+
+def rename_theorem(claim: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored claim with its theorem as it is called now."""
+    numbered, comma, needs = str(claim.get("theorem")).partition(", which needs")
+    known = _THEOREMS.get(numbered.removeprefix("MATH ")) if numbered.startswith("MATH ") else None
+    return claim if known is None else {**claim, "theorem": f"{known}{comma}{needs}"}

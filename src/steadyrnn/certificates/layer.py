@@ -1,20 +1,17 @@
-"""What is proven of one layer in one direction: every tier's contraction, with the state's radius in its norm."""
+"""What is proven of one layer in one direction, and the contract of a theory that proves it."""
 
-import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from torch import nn
+from steadyrnn.bounds.norms import Contraction, Norm
+from steadyrnn.cells.base import State
 
-from steadyrnn.bounds.norms import Contraction
-from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.errors import CertificateError
-
-from .gated import gated_tiers
-from .reading import Weights, read_weights
-from .rnn import rnn_tiers
+from .reading import Weights
 from .tiers import LeftOut, Tier
 
-__all__ = ["LayerCertificate", "certify_layer", "read_layers", "refresh"]
+__all__ = ["LayerCertificate", "Theory"]
 
 
 @dataclass(frozen=True)
@@ -76,12 +73,13 @@ class LayerCertificate:
     @property
     def smoothness(self) -> float | None:
         """The activation's second derivative, of an RNN."""
-        return self.weights.cell.activation.smoothness if isinstance(self.weights.cell, RNNStep) else None
+        activation = self.weights.cell.record.activation
+        return None if activation is None else activation.smoothness
 
     @property
     def spectral_rate(self) -> float | None:
         """The rate in the 2-norm, of an RNN."""
-        return self.tiers[0].contraction.rate if isinstance(self.weights.cell, RNNStep) else None
+        return None if self.weights.cell.record.activation is None else self.tiers[0].contraction.rate
 
     def truncation_error(self, steps: int) -> float:
         """Return a bound on the 2-norm of what a start from zero ``steps`` steps ago changes, by the best tier for it.
@@ -92,64 +90,36 @@ class LayerCertificate:
         return min(most, *(tier.truncation_error(steps) for tier in self.tiers))
 
 
-def certify_layer(weights: Weights, input_bound: float | None, entry_bound: float | None, effort: str) -> LayerCertificate:
-    """Return everything proven of one layer.
+class Theory(ABC):
+    """What is proven of all steps of one kind, as ``CellRecord.theorem`` names it."""
 
-    Args:
-        weights: The layer's.
-        input_bound: Bound on the 2-norm of every x_t, or None.
-        entry_bound: Bound on every entry of x_t; None is ``input_bound``.
-        effort: ``"auto"``, ``"full"`` for every tier, or ``"fast"`` for the cheapest one that contracts.
-    """
-    entry_bound = input_bound if entry_bound is None else entry_bound
-    elman = isinstance(weights.cell, RNNStep)
-    found = rnn_tiers(weights, input_bound, effort) if elman else gated_tiers(weights, entry_bound)
-    bounds = (found.state_bound, found.entry_bound, input_bound)
-    return LayerCertificate(weights, found.tiers, *bounds, found.left_out, entry_bound)
+    needs_inputs: ClassVar[bool]
+    """Whether a contraction is proven for inputs of bounded entries only."""
+    states_theorem: ClassVar[str | None] = None
+    """The theorem that bounds the states; None where it is that of the contraction."""
 
+    @abstractmethod
+    def certify(
+        self, weights: Weights, input_bound: float | None, entry_bound: float | None, effort: str, keep: Sequence[Norm] = ()
+    ) -> LayerCertificate:
+        """Return every tier of a layer, cheapest first, and bounds on its outputs.
 
-def read_layers(module: nn.Module, input_bound: float | None = None, effort: str = "auto") -> list[LayerCertificate]:
-    """Return what is proven of each layer of a stack in one direction; the input of each is the output below.
+        Args:
+            weights: The layer's.
+            input_bound: Bound on the 2-norm of every x_t, or None.
+            entry_bound: Bound on every entry of every x_t, or None.
+            effort: How far to look for a norm: ``"auto"``, ``"full"``, ``"fast"``, or ``"keep"`` for none beyond ``keep``.
+            keep: Norms found before.
+        """
 
-    Example:
-        >>> rnn = sr.RNN(2, 3, num_layers=2, transition=sr.SpectralBall(0.5))
-        >>> [layer.best.stable for layer in read_layers(rnn, input_bound=1.0)]
-        [True, True]
-    """
-    found: list[LayerCertificate] = []
-    bound, entries = input_bound, input_bound
-    for ways in read_weights(module):
-        if len(ways) > 1:
-            raise CertificateError("A bidirectional layer has no certificate of a stack; certify each direction by itself.")
-        layer = certify_layer(ways[0], bound, entries, effort)
-        found.append(layer)
-        scale = dropout_scale(module)
-        bound = finite_or_none(scale * layer.state_bound)
-        entries = finite_or_none(scale * layer.entry_bound)
-    return found
+    @abstractmethod
+    def advise(self, layer: LayerCertificate) -> str:
+        """Return in a sentence what makes a contraction of a layer that is not proven to be one."""
 
+    @abstractmethod
+    def box(self, weights: Weights, entry_bound: float) -> State | None:
+        """Return bounds on the entries of every h (and c), each (H,), in which the contraction holds; None for everywhere."""
 
-def dropout_scale(module: nn.Module) -> float:
-    """Return what dropout multiplies kept entries by, between layers, in the mode the module is in."""
-    rate = float(getattr(module, "dropout", 0.0) or 0.0)
-    return 1 / (1 - rate) if module.training and 0 < rate < 1 else 1.0
-
-
-def finite_or_none(bound: float) -> float | None:
-    """Return a bound, or None where it says nothing."""
-    return bound if math.isfinite(bound) else None
-
-
-def refresh(layer: LayerCertificate, module: nn.Module) -> LayerCertificate:
-    """Return the certificate for the weights as they are now, in the same norms where one still contracts.
-
-    Norms are kept and the rates proven anew, which costs far less than a search for a norm; where no old norm contracts any
-    more, the search is made again.
-    """
-    weights = next(w for ways in read_weights(module) for w in ways if w.name == layer.name)
-    if isinstance(weights.cell, RNNStep):
-        found = rnn_tiers(weights, layer.input_bound, "keep", keep=[tier.contraction.norm for tier in layer.tiers])
-    else:
-        found = gated_tiers(weights, layer.input_bound)
-    fresh = LayerCertificate(weights, found.tiers, found.state_bound, found.entry_bound, layer.input_bound)
-    return fresh if fresh.best.stable else certify_layer(weights, layer.input_bound, None, "auto")
+    @abstractmethod
+    def weight_gain(self, weights: Weights, box: State | None) -> float:
+        """Return by how much a step moves, in the 2-norm, for a recurrent weight moved by 1 at a state of norm 1."""

@@ -9,7 +9,6 @@ from torch import Tensor
 from steadyrnn.bounds.norms import ROUND_OFF, above
 from steadyrnn.bounds.residual import residual_errors
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.errors import NotFiniteError
@@ -94,9 +93,10 @@ class Evaluation:
         self.reach = None if proof.box is None else above(float(proof.box[0].norm()), 64 + weights.size)
         self.widest = float(proof.box[1].max()) if proof.box is not None and len(proof.box) == 2 else 0.0
         self.rest = 0.0
-        if isinstance(weights.cell, RNNStep):
+        self.activation = weights.cell.record.activation
+        if self.activation is not None:
             origin = weights.weight_hh.new_zeros(weights.size)
-            self.rest = float(weights.cell.activation.value(origin, weights.theta).norm())
+            self.rest = float(self.activation.value(origin, weights.theta).norm())
 
     def __call__(self, x: Tensor, output: Tensor, wrong: Tensor | None, running: Tensor | None, *state: Tensor) -> State:
         """Return bounds on the errors of a run that goes forwards, (T, B), and the largest residual and error, (2,)."""
@@ -129,9 +129,9 @@ class Evaluation:
         largest: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64).max() if x.numel() else hidden.new_zeros(())
         inputs = largest * above(1.0, 64 + x.shape[-1]) + math.sqrt(x.shape[-1] * torch.finfo(torch.float64).tiny)
         own: Tensor = local_rounding(self.exact, proof.sizes, hidden, inputs, self.widest)
-        if isinstance(proof.weights.cell, RNNStep):  # a value is not bounded by the states that are given, but by its argument
+        if self.activation is not None:  # a value is not bounded by the states that are given, but by its argument
             reach = proof.sizes.state * hidden + proof.sizes.input * inputs + proof.sizes.bias
-            slope = proof.weights.cell.activation.steepness[1]
+            slope = self.activation.steepness[1]
             own = own + 2 * UNITS * ROUND_OFF * (slope * reach + (self.rest + math.sqrt(size)))
         scanned = above(scan_rounding() * self.widest * math.sqrt(size), 64)
         by_weight = above(proof.weight_gain * proof.weights.slack, 64)  # by the rounding of a weight in factors

@@ -1,6 +1,5 @@
 """A certificate for given inputs: the slopes met on their trajectories take the place of the steepest there are."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,18 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.activations import Activation
-from steadyrnn.bounds.norms import ROUND_OFF, Ellipsoid, Norm, above, below, contraction_in_words
-from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.bounds.norms import ROUND_OFF, Ellipsoid, Norm, above, below
 from steadyrnn.checks import check_finite, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ShapeError
 
-from .certificate import Certificate, Claim
-from .layer import LayerCertificate, certify_layer
-from .local_slope import steepest_near
+from .base import BaseCertificate, Claim, contraction_in_words
+from .certificate import Certificate, check_eps
+from .elman import activation_of
+from .layer import LayerCertificate
 from .reading import Weights
+from .theories import THEORIES
 
 __all__ = ["DataCertificate", "certify_on"]
 
+MET_SLOPES = "diagonal scaling with the slopes met (docs/notes/mathematics.md, 5.2)"
 LEVELS, FACTOR = 6, 2.0**-6
 """How many sizes of error the slopes are bounded for, and how much of the one before each is."""
 MOST = 4096
@@ -33,7 +34,7 @@ WORK = 4e10
 
 
 @dataclass(frozen=True)
-class DataCertificate:
+class DataCertificate(BaseCertificate):
     """What is proven of one layer for given inputs only.
 
     Args:
@@ -64,11 +65,6 @@ class DataCertificate:
         return min(self.rate, self.general.contraction)
 
     @property
-    def stable(self) -> bool:
-        """Whether it is below 1."""
-        return self.contraction < 1
-
-    @property
     def norm(self) -> str:
         """The norm of :attr:`contraction`."""
         return self.own_norm if self.rate <= self.general.contraction else self.general.norm
@@ -89,22 +85,22 @@ class DataCertificate:
         return self.general.left_out
 
     @property
-    def input_bound(self) -> float | None:
+    def input_bound(self) -> float | None:  # type: ignore[override]
         """The general certificate's."""
         return self.general.input_bound
 
     @property
-    def module(self) -> str:
+    def module(self) -> str:  # type: ignore[override]
         """The module's class."""
         return self.general.module
 
     @property
-    def digest(self) -> str:
+    def digest(self) -> str:  # type: ignore[override]
         """The checksum of the weights."""
         return self.general.digest
 
     @property
-    def readout_gain(self) -> float:
+    def readout_gain(self) -> float:  # type: ignore[override]
         """The general certificate's."""
         return self.general.readout_gain
 
@@ -121,8 +117,7 @@ class DataCertificate:
 
     def horizon(self, eps: float) -> int:
         """Return the smallest proven k from which on the truncation error is at most ``eps`` on these inputs."""
-        if not (isinstance(eps, int | float) and eps > 0 and math.isfinite(eps)):
-            raise ArgumentError(f"`eps` must be a positive number, but is {eps!r}.")
+        check_eps(eps)
         above_eps = [k for k in range(len(self.errors)) if self.truncation_error(k) > eps]
         k = above_eps[-1] + 1 if above_eps else 0
         if k < len(self.errors) or self.truncation_error(k) <= eps:
@@ -146,7 +141,7 @@ class DataCertificate:
     @property
     def claims(self) -> tuple[Claim, ...]:
         """The contraction met, and the general claims."""
-        own = Claim("contraction on these inputs", self.rate, self.own_norm, (self.valid_for,), "MATH 5.2 with the slopes met")
+        own = Claim("contraction on these inputs", self.rate, self.own_norm, (self.valid_for,), MET_SLOPES)
         return own, *self.general.claims
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,10 +149,6 @@ class DataCertificate:
         claims = [claim.to_dict() for claim in self.claims]
         own = {"valid_for": self.valid_for, "contraction": self.contraction, "stable": self.stable, "claims": claims}
         return self.general.to_dict() | own
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=1)
 
     def __str__(self) -> str:
         """Return the tables, the data's claim first."""
@@ -172,7 +163,7 @@ def certify_on(general: object, module: nn.Module, inputs: Tensor) -> Certificat
     if not isinstance(general, Certificate) or len(general.layers) != 1:
         raise CertificateError("`inputs` is for one layer in one direction; certify the layers of a stack one by one.")
     layer = general.layers[0]
-    x = arranged(inputs, module, layer.weights)
+    x = as_time_first(inputs, module, layer.weights)
     longest = float(torch.linalg.vector_norm(x, dim=-1).max()) if x.numel() else 0.0
     if general.input_bound is not None and longest > above(general.input_bound):  # the norm itself is rounded
         raise ArgumentError(
@@ -180,17 +171,18 @@ def certify_on(general: object, module: nn.Module, inputs: Tensor) -> Certificat
             f"{longest:.9g}."
         )
     label = f"these inputs only ({x.shape[1]} rows of {x.shape[0]} steps)"
-    if not isinstance(layer.weights.cell, RNNStep):
+    theory = THEORIES[layer.weights.cell.record.theorem]
+    if theory.needs_inputs:
         most = above(longest)
         entry = float(x.abs().max()) if x.numel() else 0.0
-        own = certify_layer(layer.weights, most, entry, "auto")
+        own = theory.certify(layer.weights, most, entry, "auto")
         return replace(general, layers=(own,), input_bound=most, valid_for=label)
-    if not layer.weights.cell.activation.elementwise:
-        raise CertificateError("modReLU is not elementwise: it has no slopes to meet (MATH 3.9).")
+    if not activation_of(layer.weights).elementwise:
+        raise CertificateError("modReLU is not elementwise: it has no slopes to meet (docs/notes/mathematics.md, 3.9).")
     return along(general, layer, x, label)
 
 
-def arranged(inputs: Tensor, module: nn.Module, weights: Weights) -> Tensor:
+def as_time_first(inputs: Tensor, module: nn.Module, weights: Weights) -> Tensor:
     """Return inputs as (T, B, D) in float64 on the CPU."""
     if not isinstance(inputs, Tensor):
         raise ArgumentTypeError(f"`inputs` must be a tensor, but is of type {type(inputs).__name__}.")
@@ -209,7 +201,7 @@ def trajectory(weights: Weights, x: Tensor) -> tuple[Tensor, Tensor]:
     states, before = [state], []
     for step in driven:
         before.append(step + state @ weights.weight_hh.mT)
-        state = elman(weights).value(before[-1], weights.theta)
+        state = activation_of(weights).value(before[-1], weights.theta)
         states.append(state)
     empty = x.new_zeros(0, x.shape[1], weights.size)
     return torch.stack(states), torch.stack(before) if before else empty
@@ -296,7 +288,9 @@ def measured_errors(
     found, rounding, window = [above(first)], 0.0, torch.zeros_like(states[:steps])
     driven = x @ weights.weight_ih.mT + weights.bias
     for length in range(1, count):
-        window = elman(weights).value(driven[length - 1 :] + window[: steps - length + 1] @ weights.weight_hh.mT, weights.theta)
+        window = activation_of(weights).value(
+            driven[length - 1 :] + window[: steps - length + 1] @ weights.weight_hh.mT, weights.theta
+        )
         rounding = above(growth * rounding + own)
         error = norm(states[length : steps + 1] - window) + (rounding + drift)
         found.append(above(float(error.max())))
@@ -320,7 +314,7 @@ def step_rates(weights: Weights, scaling: Tensor, before: Tensor, error: float) 
     matrix = scaling.unsqueeze(1) * weights.weight_hh / scaling
     rows = row_norms(weights, scaling)
     reach = torch.where(rows > 0, rows * error, 0.0)
-    slopes = steepest_near(elman(weights), before, reach)  # (T, B, H)
+    slopes = activation_of(weights).steepest_near(before, reach)  # (T, B, H)
     flat = slopes.reshape(-1, weights.size)
     group = -(-len(flat) // MOST)
     padded = torch.cat([flat, flat.new_zeros(-len(flat) % group if group else 0, weights.size)])
@@ -353,7 +347,7 @@ def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm,
     """Return bounds on the Jacobian's spectral norm by lag.
 
     The Jacobians themselves are multiplied for as many lags as the work allows, with what their slopes may be off by;
-    beyond, norms are. The lower bound is the product of geometric means of slopes (MATH 3.3).
+    beyond, norms are. The lower bound is the product of geometric means of slopes (Note [mathematics], section 3.3).
 
     Args:
         weights: The layer's.
@@ -362,7 +356,7 @@ def jacobian_bounds(weights: Weights, before: Tensor, rates: Tensor, norm: Norm,
         norm: Of the rates.
         reach: How far each pre-activation may be from the exact one, (H,).
     """
-    activation, size, steps = elman(weights), weights.size, before.shape[0]
+    activation, size, steps = activation_of(weights), weights.size, before.shape[0]
     met = activation.derivative(activation.value(before) if activation.from_output else before)  # (T, B, H)
     off = doubt_of(activation, before, reach)
     determinant = torch.linalg.slogdet(weights.weight_hh).logabsdet / size
@@ -390,10 +384,3 @@ def doubt_of(activation: Activation, before: Tensor, reach: Tensor) -> Tensor:
         return (activation.smoothness * reach + 4 * ROUND_OFF).expand_as(before)
     low, high = activation.slopes
     return torch.where(before.abs() <= reach, high - low, 4 * ROUND_OFF)
-
-
-def elman(weights: Weights) -> Activation:
-    """Return the activation of an Elman cell."""
-    if not isinstance(weights.cell, RNNStep):
-        raise CertificateError(f"The cell {weights.cell.key!r} has no single activation.")
-    return weights.cell.activation

@@ -7,18 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.memory import product_above
-from steadyrnn.bounds.norms import MaxNorm, Norm, above
+from steadyrnn.bounds.norms import MaxNorm, Norm, above, product_above
 from steadyrnn.cells.base import State
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.errors import CertificateError
 
-from .gated import box_of
 from .layer import LayerCertificate
 from .reading import Weights
 from .rounding import Sizes, sizes_of
+from .theories import THEORIES
 from .tiers import Tier
 
 __all__ = ["Proof", "coarse", "covering_state", "proof_of", "recurrence_of", "to_output"]
@@ -49,19 +46,20 @@ def proof_of(certificate: LayerCertificate, entry_bound: float) -> Proof:
         CertificateError: Nothing contracts.
     """
     weights = certificate.weights
-    gated = not isinstance(weights.cell, RNNStep)
+    theory = THEORIES[weights.cell.record.theorem]
+    gated = theory.needs_inputs
     tiers = tuple(tier for tier in certificate.tiers if tier.contraction.stable)
     if not tiers:
         best, where = certificate.best, f" for entries of its input up to {entry_bound:.4g}" if gated else ""
         way_out = "smaller inputs or recurrent weights" if gated else "a constraint such as `SpectralBall`"
         raise CertificateError(
             f"No bound on the error: a run can be verified only where its steps contract, and layer {weights.name} has "
-            f"lambda = {best.rate:.6g} >= 1 in the {best.norm.name} ({best.theorem}){where}. It takes {way_out}."
+            f"lambda = {best.rate:.6g} >= 1 in the {best.norm.name} ({best.theorem}){where}. Use {way_out}."
         )
-    box = box_of(weights, entry_bound) if gated else None
+    box = theory.box(weights, entry_bound)
     zero = weights.weight_ih.new_zeros(0, 1, weights.weight_ih.shape[1])
     tier = min(tiers, key=lambda tier: typical_error(tier, weights.size))
-    return Proof(weights, tier, box, sizes_of(recurrence_of(weights, zero, ())), weight_gain(weights, box), {})
+    return Proof(weights, tier, box, sizes_of(recurrence_of(weights, zero, ())), theory.weight_gain(weights, box), {})
 
 
 def typical_error(tier: Tier, size: int) -> float:
@@ -76,19 +74,6 @@ def typical_error(tier: Tier, size: int) -> float:
     states = drawn.new_zeros(_DIRECTIONS, norm.size)
     states[:, -size:] = torch.nn.functional.normalize(drawn, dim=-1)  # of an LSTM c is first
     return float(norm(states).mean()) / (1 - tier.contraction.rate) * to_output(norm, size)
-
-
-def weight_gain(weights: Weights, box: State | None) -> float:
-    """Return by how much a step moves, in the 2-norm, for a recurrent weight moved by 1 at a state of norm 1."""
-    if isinstance(weights.cell, RNNStep):
-        return weights.cell.activation.steepness[1]
-    if box is None or weights.slack == 0:
-        return 0.0
-    if isinstance(weights.cell, LSTMStep):  # c by (1 + 1/4 + c/4), and h by that and 1/4 more
-        return above(3 + float(box[1].max()))
-    reach = float(weights.weight_hh.norm()) * (1 + float(box[0].norm()))  # what the reset gate multiplies
-    bias = 0.0 if weights.bias_hh is None else float(weights.bias_hh.abs().max())
-    return above(2 + float(box[0].max()) + reach + bias)
 
 
 def recurrence_of(
@@ -108,7 +93,7 @@ def covering_state(weights: Weights, state: State) -> Weights:
     The box depends on the largest entries of h and of c alone. They are rounded up a little (:func:`coarse`), so that runs
     from other states find the same proof.
     """
-    if isinstance(weights.cell, RNNStep):
+    if not THEORIES[weights.cell.record.theorem].needs_inputs:
         return weights
     given = [s.detach() for s in state if s.numel()]
     largest = torch.stack([s.abs().max() for s in given]).tolist() if given else [0.0] * len(state)

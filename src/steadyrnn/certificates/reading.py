@@ -1,27 +1,44 @@
 """What a certificate is about: the weights of a recurrent module as they are used, ours or torch's."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.activations import ReLU, Tanh
+from steadyrnn.activations import as_activation
 from steadyrnn.cells.base import Cell
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, check_finite
-from steadyrnn.constraints.sharded import whole
-from steadyrnn.engines.weights import as_gates, flattened, stacked
+from steadyrnn.constraints.slot import whole
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
-from steadyrnn.layers.transition import Transition
+from steadyrnn.layers.weights import Transition
 
 __all__ = ["RECURRENT", "Weights", "is_recurrent", "read_weights", "used_tensors"]
 
-RECURRENT = (RecurrentLayer, RecurrentStep, nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
+
+def _elman_step(module: Any) -> Cell:
+    """Return the step of torch's RNN or RNNCell."""
+    return RNNStep(as_activation("relu" if "relu" in str(module.nonlinearity).lower() else "tanh"))
+
+
+_STEPS: dict[type[nn.Module], Callable[[Any], Cell]] = {
+    RecurrentLayer: lambda module: module.cell,
+    RecurrentStep: lambda module: module.cell,
+    nn.RNN: _elman_step,
+    nn.RNNCell: _elman_step,
+    nn.GRU: lambda module: GRUStep(reset_after=True),
+    nn.GRUCell: lambda module: GRUStep(reset_after=True),
+    nn.LSTM: lambda module: LSTMStep(),
+    nn.LSTMCell: lambda module: LSTMStep(),
+}
+"""The step that each class of module makes."""
+RECURRENT = tuple(_STEPS)
 """Modules a certificate can be about."""
 _NAMES = ("weight_ih", "bias_ih", "bias_hh", "activation", "initial_state", "initial_cell")
 
@@ -82,7 +99,7 @@ def is_recurrent(module: nn.Module) -> bool:
 
 
 def read_weights(module: nn.Module) -> list[list[Weights]]:
-    """Return the weights of each layer, a list a layer with one entry a direction, cast as a forward would cast them.
+    """Return the weights of each layer, one list per layer with one entry per direction, cast as a forward would cast them.
 
     Example:
         >>> [[w.name for w in layer] for layer in read_weights(sr.RNN(2, 3, num_layers=2, bidirectional=True))]
@@ -99,7 +116,7 @@ def read_weights(module: nn.Module) -> list[list[Weights]]:
 
 
 def name_ends(module: nn.Module) -> list[list[str]]:
-    """Return how the names of the weights end, a list a layer with one entry a direction."""
+    """Return how the names of the weights end, one list per layer with one entry per direction."""
     layers = getattr(module, "num_layers", None)
     if layers is None:
         return [[""]]
@@ -117,60 +134,71 @@ def used_tensors(module: nn.Module) -> list[Tensor]:
         >>> [tuple(t.shape) for t in used_tensors(sr.RNN(2, 3, bias=False))]
         [(3, 3), (3, 2)]
     """
-    found: list[Any] = []
+    found: list[Tensor | None] = []
     for end in (end for ends in name_ends(module) for end in ends):
-        transition = module._modules.get(f"transition{end}")
-        own = isinstance(transition, Transition)
-        found += flattened(transition.gates()) if isinstance(transition, Transition) else []
-        found += [getattr(module, f"{name}{end}", None) for name in (() if own else ("weight_hh",)) + _NAMES]
-    return [whole(tensor).detach() for tensor in found if isinstance(tensor, Tensor)]
+        gates = slots_of(module, end)
+        for gate in (slot.gate() for slot in gates):
+            found += [gate] if isinstance(gate, Tensor) else [*gate]
+        found += [tensor_of(module, f"{name}{end}") for name in (() if gates else ("weight_hh",)) + _NAMES]
+    return [whole(tensor).detach() for tensor in found if tensor is not None]
 
 
-def cell_of(module: Any) -> Cell:
+def slots_of(module: nn.Module, end: str) -> list[Any]:
+    """Return the slot of each gate of a constrained recurrent weight, in their order; none where it is a plain tensor."""
+    transition = module._modules.get(f"transition{end}")
+    return [*transition.children()] if isinstance(transition, Transition) else []
+
+
+def tensor_of(module: nn.Module, name: str) -> Tensor | None:
+    """Return a tensor of a module, None where there is none of this name.
+
+    Pruning and parametrizing take a parameter away, and leave an attribute or a property under its name.
+    """
+    tensor: Any = module._parameters.get(name, module._buffers.get(name))
+    if tensor is None and (name in vars(module) or hasattr(type(module), name)):
+        tensor = getattr(module, name)
+    return tensor if isinstance(tensor, Tensor) else None
+
+
+def cell_of(module: nn.Module) -> Cell:
     """Return the step a module takes."""
-    if isinstance(module, RecurrentLayer | RecurrentStep):
-        return module.cell
-    if isinstance(module, nn.GRU | nn.GRUCell):
-        return GRUStep(reset_after=True)
-    if isinstance(module, nn.LSTM | nn.LSTMCell):
-        return LSTMStep()
-    return RNNStep(ReLU() if "relu" in str(module.nonlinearity).lower() else Tanh())
+    return next(_STEPS[kind](module) for kind in type(module).__mro__ if kind in _STEPS)
 
 
 @torch.no_grad()
 def read_one(module: nn.Module, cell: Cell, end: str) -> Weights:
     """Return the weights whose names finish in ``end``."""
-    first = getattr(module, f"weight_ih{end}")
+    gates = slots_of(module, end)
+    tensors = {name: tensor_of(module, f"{name}{end}") for name in (() if gates else ("weight_hh",)) + _NAMES}
+    first = tensors["weight_ih"]
+    if first is None or (not gates and tensors["weight_hh"] is None):
+        raise CertificateError(f"`module` has no tensors named weight_ih{end} and weight_hh{end}.")
     dtype = first.dtype
     if autocasts(first.device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(first.device.type)
-
-    def read(name: str) -> Tensor | None:
-        tensor = getattr(module, f"{name}{end}", None)
-        if not isinstance(tensor, Tensor):
-            return None
-        if tensor.is_meta:
+    wide: dict[str, Tensor | None] = {}
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.is_meta:
             raise CertificateError("A module on the meta device has no weights to certify.")
-        return (
-            check_finite(f"{name}{end}", whole(tensor)).detach().to(dtype).double().cpu().clone()
-        )  # the module may change later
-
-    transition = module._modules.get(f"transition{end}")
-    weight_hh, slack = read_recurrent(transition, dtype) if isinstance(transition, Transition) else (read("weight_hh"), 0.0)
-    states = (read("initial_state"), read("initial_cell"))
-    weight_ih = read("weight_ih")
-    if weight_ih is None or weight_hh is None:
-        raise CertificateError(f"`module` has no tensors named weight_ih{end} and weight_hh{end}.")
-    return Weights(
-        end.removeprefix("_"), cell, weight_ih, weight_hh, read("bias_ih"), read("bias_hh"), read("activation"),
-        tuple(state for state in states if state is not None), slack, dtype,
-    )  # fmt: skip
+        found = None if tensor is None else check_finite(f"{name}{end}", whole(tensor)).detach().to(dtype).double().cpu()
+        wide[name] = None if found is None else found.clone()  # the module may change later
+    weight_hh, slack = read_gates([slot.gate() for slot in gates], dtype) if gates else (wide["weight_hh"], 0.0)
+    bias_ih, bias_hh, theta, *states = (wide[name] for name in _NAMES[1:])
+    initial = tuple(state for state in states if state is not None)
+    both = cast(Tensor, wide["weight_ih"]), cast(Tensor, weight_hh)
+    return Weights(end.removeprefix("_"), cell, *both, bias_ih, bias_hh, theta, initial, slack, dtype)
 
 
-def read_recurrent(transition: Transition, dtype: torch.dtype) -> tuple[Tensor, float]:
-    """Return a constrained weight in float64, and how far its matrix in ``dtype`` is from it."""
-    weight = transition.gates()
-    exact = stacked(tuple(gate.to(dtype).to(torch.float64) for gate in as_gates(weight)), torch.float64)
-    exact = check_finite("weight_hh", exact).cpu().clone()
-    rounded = stacked(weight, dtype).double().cpu()
-    return exact, float((rounded - exact).norm()) * (1 + 1e-9)
+def read_gates(gates: list[Any], dtype: torch.dtype) -> tuple[Tensor, float]:
+    """Return a constrained weight in float64, and how far its matrix in ``dtype`` is from it.
+
+    A gate in factors is multiplied out after its factors have been cast, which is what an engine multiplies by, and before:
+    a matrix is rounded in one way and its factors in another.
+    """
+    exact, rounded = [], []
+    for gate in gates:
+        used = gate.to(dtype).to(torch.float64)
+        exact.append(used if isinstance(used, Tensor) else used.dense())
+        rounded.append((gate if isinstance(gate, Tensor) else gate.dense()).to(dtype).double())
+    weight = check_finite("weight_hh", torch.cat(exact)).cpu().clone()
+    return weight, float((torch.cat(rounded).cpu() - weight).norm()) * (1 + 1e-9)

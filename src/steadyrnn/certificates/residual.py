@@ -7,15 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import Tanh
 from steadyrnn.bounds.norms import ROUND_OFF, TINY, above
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.base import Recurrence, lengths_of, stacked
 from steadyrnn.engines.reference import recurrent_product
-from steadyrnn.engines.weights import stacked
 
 __all__ = ["ExactStep", "Leftover", "in_double", "leftovers", "linear_scan", "scan_rounding", "turned"]
 
@@ -151,9 +147,10 @@ class ExactStep:
         run, self.cell = recurrence, recurrence.cell
         self.theta, self.size = run.theta, run.state[0].shape[-1]
         self.recur: Callable[..., Tensor] | None = None
-        self.activation = self.cell.activation if isinstance(self.cell, RNNStep) else Tanh()
-        self.squashed = len(run.state) == 2 or isinstance(self.activation, Tanh)
-        if isinstance(self.cell, GRUStep):  # a gated cell that does not add up all its parts
+        record = self.cell.record
+        self.activation = record.activation
+        self.squashed = record.theorem == "lstm" or (self.activation is not None and self.activation.kernel == "tanh")
+        if record.theorem == "gru":  # which does not add up all its parts before an activation
             self.weight, self.bias = run.weight_ih, run.bias_ih
             self.recur = recurrent_product(run._replace(input=run.input[:0].double()))
             return
@@ -161,7 +158,7 @@ class ExactStep:
         biases = [bias for bias in (run.bias_ih, run.bias_hh) if bias is not None]
         self.bias = torch.stack(biases).sum(0).unsqueeze(1) if biases else None
         if self.squashed:  # tanh a = 2 sigma(2a) - 1, so that one sigmoid does for all: on a CPU a quarter of tanh's time
-            gate = slice(2 * self.size, 3 * self.size) if len(run.state) == 2 else slice(None)
+            gate = record.gate_rows("g", self.size) if record.theorem == "lstm" else slice(None)
             self.weight[gate] *= 2
             if self.bias is not None:
                 self.bias[gate] *= 2
@@ -188,7 +185,7 @@ class ExactStep:
             value = self.cell.step(gates_x, (before[..., : self.size],), self.recur, self.theta)[0]
             return torch.sub(behind, value, out=value).permute(2, 0, 1)
         sums, behind = self.sums(before, memory), behind.permute(2, 0, 1)
-        if self.squashed:
+        if self.squashed or self.activation is None:
             return torch.sub(behind, sums.sigmoid_(), alpha=2, out=sums).add_(1)
         return behind - self.activation.value(sums.permute(1, 2, 0), self.theta).permute(2, 0, 1)
 

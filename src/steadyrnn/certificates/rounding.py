@@ -1,21 +1,18 @@
 """How far one computed step of a recurrence can be from the exact one."""
 
 import math
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.bounds.parallel import summation_error
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.cells.record import CellRecord
 from steadyrnn.checks import multiplies_in_full_float32
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.weights import Gate, as_gates
+from steadyrnn.engines.base import Gate, Recurrence, as_gates
 from steadyrnn.errors import CertificateError
-from steadyrnn.linalg.norms import spectral_norm_bound
 
 __all__ = ["Sizes", "local_rounding", "sizes_of"]
 
@@ -74,7 +71,9 @@ def _absolute(gate: Gate) -> Tensor:
 
 
 def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: Number, inputs: Number, cell: float = 0.0) -> Number:
-    r"""Return a bound on the 2-norm of the error of one computed step, in the recurrence's dtype (MATH 6.5).
+    r"""Return a bound on the 2-norm of the error of one computed step, in the recurrence's dtype.
+
+    Note [mathematics], section 6.5.
 
     .. math:: \delta \le \gamma_m \bigl\lVert |W| |h| + |U| |x| + |b| \bigr\rVert + \text{the activation's own error}
 
@@ -111,32 +110,49 @@ def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: Number, inputs:
     size = recurrence.state[0].shape[-1]
     reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
     linear = relative * reach + math.sqrt(len(step.gates) * size) * sizes.terms * info.tiny  # what underflows is lost
-    if isinstance(step, RNNStep):
-        slope = step.activation.steepness[1]
-        error = slope * linear + own * (hidden + slope * reach)
-    elif isinstance(step, GRUStep):
-        error = _gru(linear, own, reach, hidden, math.sqrt(size))
-    elif isinstance(step, LSTMStep):
-        error = _lstm(linear, own, cell, math.sqrt(size))
-    else:
-        raise CertificateError(f"No bound on the rounding of the cell {step.key!r}.")
+    bound = _STEP_ERRORS.get(step.record.theorem)
+    if bound is None:
+        raise CertificateError(f"No bound on the rounding of the cell {step.record.key!r}.")
+    error: Number = bound(StepSizes(linear, own, reach, hidden, cell, math.sqrt(size)), step.record)
     return error * above(_SECOND_ORDER)
 
 
-def _gru(linear: Number, own: float, reach: Number, hidden: Number, root: float) -> Number:
-    """Return the error of n + z (h - n) from that of its gates, entry by entry; ``root`` is sqrt(H)."""
+class StepSizes(NamedTuple):
+    """What the error of a step is put together of; a number, or a tensor with one for each step."""
+
+    linear: Any  # error of every pre-activation
+    own: float  # relative error of an activation
+    reach: Any  # of pre-activations
+    hidden: Any  # of states
+    cell: float  # of entries of an LSTM's cell state
+    root: float  # sqrt(H)
+
+
+def _elman(sizes: StepSizes, record: CellRecord) -> Any:
+    """Return the error of an activation from that of its argument."""
+    slope = 1.0 if record.activation is None else record.activation.steepness[1]
+    return slope * sizes.linear + sizes.own * (sizes.hidden + slope * sizes.reach)
+
+
+def _gru(sizes: StepSizes, record: CellRecord) -> Any:
+    """Return the error of n + z (h - n) from that of its gates, entry by entry."""
+    linear, own, reach, hidden, _, root = sizes
     gate = linear / 4 + own
     candidate = 2 * linear + gate * reach + own * (root + 2 * reach)
     return candidate + gate * (hidden + root) + own * (hidden + root)
 
 
-def _lstm(linear: Number, own: float, cell: float, root: float) -> Number:
-    """Return the error of (c, h), c = f c + i g and h = o tanh c, from that of its gates; ``root`` is sqrt(H)."""
+def _lstm(sizes: StepSizes, record: CellRecord) -> Any:
+    """Return the error of (c, h), c = f c + i g and h = o tanh c, from that of its gates."""
+    linear, own, _, _, cell, root = sizes
     gate = linear / 4 + own * root
     new_cell = gate * (cell + 1) + linear + own * root * (cell + 2)
     behind = gate + new_cell + 2 * own * root
-    both: Number = (new_cell * new_cell + behind * behind) ** 0.5
-    return both
+    return (new_cell * new_cell + behind * behind) ** 0.5
+
+
+_STEP_ERRORS: dict[str | None, Callable[[StepSizes, CellRecord], Any]] = {"elman": _elman, "gru": _gru, "lstm": _lstm}
+"""The error of a computed step, by the kind of step that the cell's record names."""
 
 
 def _product_round_off(x: Tensor, round_off: float) -> float:

@@ -1,12 +1,17 @@
-"""One tier of a certificate: a contraction, and how large states are in its norm."""
+"""Tiers of a certificate: a contraction with the size of states in its norm, and the contract of what looks for one."""
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from steadyrnn.bounds.memory import state_radius, truncation_error
-from steadyrnn.bounds.norms import Contraction, above
+from steadyrnn.bounds.memory import truncation_error
+from steadyrnn.bounds.norms import Contraction, Norm, above
 
-__all__ = ["Found", "LeftOut", "Tier"]
+from .reading import Weights
+
+__all__ = ["LeftOut", "Search", "Tier"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,10 @@ class Tier:
     input_gain: float
 
     def truncation_error(self, steps: int) -> float:
-        """Return a bound on the 2-norm of the error after ``steps`` steps from a zero state (MATH 4.1)."""
+        """Return a bound on the 2-norm of the error after ``steps`` steps from a zero state.
+
+        Note [mathematics], section 4.1.
+        """
         if not math.isfinite(self.radius) or not math.isfinite(self.contraction.rate):
             return math.inf
         return above(truncation_error(self.contraction.rate, self.radius, steps) / self.contraction.norm.lower)
@@ -53,17 +61,21 @@ class LeftOut:
         return f"not tried: {self.tier}, since {self.reason}" + ("; effort='full' tries it" if self.full else "")
 
 
-@dataclass(frozen=True)
-class Found:
-    """All tiers of a layer, bounds on its output, and the tiers that were not tried."""
+class Search(ABC):
+    """One tier: the search for a norm of one kind in which a layer contracts."""
 
-    tiers: tuple[Tier, ...]
-    state_bound: float
-    entry_bound: float
-    left_out: tuple[LeftOut, ...] = ()
+    name: ClassVar[str]
 
+    @abstractmethod
+    def find(self, weights: Weights, known: Sequence[Contraction], effort: str) -> Contraction | LeftOut | None:
+        """Return the best contraction in a norm of this kind, why it was not looked for, or None where it adds nothing.
 
-def radius_of(rate: float, start: float, initial: float, most: float) -> float:
-    """Return a bound on the norm of every state: of the recursion, or ``most`` where the activation saturates."""
-    reached = state_radius(rate, start, initial) if rate < 1 else math.inf
-    return min(reached, max(initial, most))
+        Args:
+            weights: The layer's.
+            known: What the cheaper tiers have found.
+            effort: ``"auto"``, ``"full"`` or ``"fast"``, as :func:`~steadyrnn.certificates.certify.certify` has it.
+        """
+
+    @abstractmethod
+    def renew(self, weights: Weights, norm: Norm) -> Contraction | None:
+        """Return the contraction of other weights in a norm found before; None for a norm of another kind."""

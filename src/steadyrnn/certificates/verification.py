@@ -5,39 +5,35 @@ from typing import Any
 
 from torch import Tensor
 
+from .base import LayeredReport, LayerRecord
+
 __all__ = ["LayerVerification", "Verification"]
 
 
 @dataclass(frozen=True)
-class LayerVerification:
+class LayerVerification(LayerRecord):
     """One layer in one direction.
 
     Args:
-        name: The end of the names of its weights.
-        rate: The proven rate of contraction.
-        norm: The norm it holds in.
         residual: The largest norm, in that norm, of what a step left over, float64's own rounding and what the layer below
             is wrong by included.
         error: Bound on the 2-norm of the error of every output of the layer.
     """
 
-    name: str
-    rate: float
-    norm: str
     residual: float
     error: float
 
 
 @dataclass(frozen=True)
-class Verification:
-    """How far a computed run is from the exact one, with proof (MATH 6.6).
+class Verification(LayeredReport[LayerVerification]):
+    """How far a computed run is from the exact one, with proof: Note [verification].
 
     The exact run is that of the same weights, input and initial state without any rounding.
 
     Args:
         module: The module's class.
         error: Bound on the 2-norm of the error of every output, at every time and in every row.
-        layers: What was found of each layer, the lowest first; of a bidirectional one, a direction after the other.
+        layers: What was found of each layer, the lowest first; of a bidirectional one, forwards before backwards.
         errors: The bound for each row and time, float64: (T, B), (B, T) if ``batch_first``, (T,) unbatched. Of a packed
             sequence (T, B), rows in the order of the batch. Zero where a row has ended.
 
@@ -55,27 +51,12 @@ class Verification:
     errors: Tensor = field(compare=False, repr=False)
 
     @property
-    def slowest(self) -> LayerVerification:
-        """The layer with the largest rate."""
-        return max(self.layers, key=lambda layer: layer.rate)
-
-    @property
-    def rate(self) -> float:
-        """The largest rate of a layer."""
-        return self.slowest.rate
-
-    @property
-    def norm(self) -> str:
-        """The norm of that rate."""
-        return self.slowest.norm
-
-    @property
     def residual(self) -> float:
         """The largest residual of a layer, in the norm of that layer."""
         return max(layer.residual for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the bounds for each time, as JSON can hold it."""
+        """Return everything except the bounds for each time, as JSON can hold it."""
         return {
             "format": "steadyrnn verification 1", "module": self.module, "error": self.error, "residual": self.residual,
             "rate": self.rate, "norm": self.norm, "layers": [asdict(layer) for layer in self.layers],
@@ -85,5 +66,6 @@ class Verification:
         """Return the verification in words."""
         return (
             f"{self.module}: every output is within {self.error:.3g} (2-norm) of the exact run, rounding included.\n"
-            f"Largest residual of a step {self.residual:.3g}, contraction {self.rate:.6g} in the {self.norm}. MATH 6.6."
+            f"Largest residual of a step {self.residual:.3g}, contraction {self.rate:.6g} in the {self.norm}.\n"
+            "Theorem: residual bound (docs/notes/verification.md)."
         )

@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import TINY, above
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
 from steadyrnn.engines.async_result import largest_norm
 from steadyrnn.engines.reference import running_rows
@@ -28,14 +27,13 @@ from steadyrnn.errors import (
     NotFiniteError,
     ShapeError,
 )
-from steadyrnn.layers.arguments import check_input, check_states
-from steadyrnn.layers.packed import Opened, open_sequence
+from steadyrnn.layers.sequence import Opened, check_input, check_states, open_sequence
 
-from .certify import check_bound, check_effort, covering, digest_of, only_layer
-from .layer import certify_layer
+from .certify import certify_layer, check_bound, check_effort, covering, digest_of, only_layer
 from .layer_errors import LayerErrors, layer_errors
 from .proof import Proof, coarse, covering_state, proof_of, recurrence_of
 from .reading import Weights, cell_of, is_recurrent, read_weights, used_tensors
+from .theories import THEORIES
 from .verification import LayerVerification, Verification
 
 __all__ = ["verify"]
@@ -222,13 +220,13 @@ class Run(NamedTuple):
         data, entering, records = self.data, None, []
         for place, ways in enumerate(self.weights):
             last = place == len(self.weights) - 1
-            asked = bound is None and not isinstance(ways[0].cell, RNNStep)  # an Elman layer's proof is for any input
-            entries = reach_of(data, entering) if asked else bound or 0.0
+            measured = bound is None and needs_inputs(ways[0])
+            entries = reach_of(data, entering) if measured else bound or 0.0
             parts, computed = [], []
             for way, weights in enumerate(ways):
                 state = self.start[place * len(ways) + way]
                 run = recurrence_of(weights, data, state, self.batch_sizes, bool(way))
-                done = output[..., way * weights.size :][..., : weights.size] if last else ran(run)
+                done = output[..., way * weights.size :][..., : weights.size] if last else run_layer(run)
                 proof = known_proof(weights, state, entries, self.effort, exactly=bound is not None)
                 parts.append(layer_errors(proof, run, done, entering))
                 computed.append(done)
@@ -240,7 +238,13 @@ class Run(NamedTuple):
         return behind_the_end(entering, output, self.batch_sizes), records
 
 
-def ran(run: Any) -> Tensor:
+def needs_inputs(weights: Weights) -> bool:
+    """Say whether a layer's proof is for inputs of bounded entries only; an Elman layer's is for any input."""
+    theory = THEORIES.get(weights.cell.record.theorem)
+    return theory is not None and theory.needs_inputs
+
+
+def run_layer(run: Any) -> Tensor:
     """Return the outputs of a layer, from the engine that is best for it."""
     return ENGINES[select("auto", run).engine].run(run)[0]
 
@@ -333,7 +337,7 @@ def known_proof(weights: Weights, state: State, entry_bound: float, effort: str,
     if not weights.checksum:
         weights.checksum.append(digest_of([[weights]]))
     checksum, weights = weights.checksum[0], covering_state(weights, state)
-    if isinstance(weights.cell, RNNStep):
+    if not needs_inputs(weights):
         return proof_for(weights, checksum, None, effort)
     if exactly:
         return proof_for(weights, checksum, entry_bound, effort)

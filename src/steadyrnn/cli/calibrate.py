@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flattened, grouped
 from steadyrnn.engines.calibration import slug
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
-from steadyrnn.engines.weights import RecurrentWeight, flattened, grouped
 from steadyrnn.errors import ArgumentError, DeviceError, EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.train.device import choose_device

@@ -165,7 +165,7 @@ def _tell(
     request: Request, output: Output, facts: dict[str, Any], folder: Path, result: "Result", record: dict[str, Any]
 ) -> None:
     """Print what came out, where it is, and what to do next."""
-    from steadyrnn.bounds.norms import rate_in_words
+    from steadyrnn.certificates.base import rate_in_words
 
     certificate = record["certificate"]
     rows = [

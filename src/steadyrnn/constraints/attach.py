@@ -10,10 +10,9 @@ from torch.nn.utils import parametrize
 from steadyrnn.checks import check_matrix
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, WeightError, not_among
 
-from .base import Constraint, Kind, warn_of_change
-from .precision import DTYPES, widened
+from .base import DTYPES, Constraint, Kind, warn_of_change, widened
+from .membership import refuse_replaced
 from .registry import as_constraint
-from .sites import refuse_replaced
 
 __all__ = ["constrain"]
 

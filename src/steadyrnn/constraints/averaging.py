@@ -11,9 +11,8 @@ from steadyrnn.checks import check_interval
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, ConstraintError, NotInvertibleError, WeightError
 
 from .base import Constraint, Kind
-from .membership import joint_modules, refuse_not_finite
-from .sharded import is_sharded, whole
-from .sites import Site, sites
+from .membership import Site, joint_modules, refuse_not_finite, sites
+from .slot import is_sharded, whole
 
 __all__ = ["Averaged", "averaged"]
 

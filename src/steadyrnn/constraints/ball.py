@@ -8,9 +8,7 @@ from torch import Tensor
 from steadyrnn.checks import check_interval
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind
-from .interval import distance_from_interval
-from .precision import working_dtype
+from .base import Constraint, Kind, distance_from_interval, working_dtype
 
 __all__ = ["SpectralBall"]
 

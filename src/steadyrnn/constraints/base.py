@@ -1,6 +1,7 @@
 """What a constraint is, and the laws of its kind."""
 
 import copy
+import math
 import warnings
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
@@ -31,9 +32,43 @@ from steadyrnn.errors import (
 )
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .precision import widened
+__all__ = [
+    "DTYPES",
+    "Constraint",
+    "Kind",
+    "Membership",
+    "Projected",
+    "distance_from_interval",
+    "membership_tolerance",
+    "warn_of_change",
+    "widened",
+    "working_dtype",
+]
 
-__all__ = ["Constraint", "Kind", "Membership", "Projected", "membership_tolerance", "warn_of_change"]
+_HALF = (torch.float16, torch.bfloat16)
+DTYPES = (*_HALF, torch.float32, torch.float64)
+"""What a constrained weight may be stored in."""
+
+
+def working_dtype() -> torch.dtype:
+    """Return the dtype to draw fresh raw tensors in: torch's default one, float32 where that is a half precision.
+
+    Example:
+        >>> working_dtype()
+        torch.float32
+    """
+    usual = torch.get_default_dtype()
+    return torch.float32 if usual in _HALF else usual
+
+
+def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors, in float32 where they are stored in half precision: there is no linear algebra in it.
+
+    Example:
+        >>> widened(torch.ones(1, dtype=torch.bfloat16))
+        (tensor([1.]),)
+    """
+    return tuple(tensor.float() if tensor.dtype in _HALF else tensor for tensor in tensors)
 
 
 class Kind(Enum):
@@ -57,6 +92,27 @@ def membership_tolerance(matrix: Tensor) -> float:
         True
     """
     return float(16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps)
+
+
+def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:
+    r"""Return how far the farthest singular value (float64 SVD) is outside ``[low, high]``.
+
+    .. math:: \max_i \max(\sigma_i - \text{high}, \text{low} - \sigma_i, 0)
+
+    This is the distance, in spectral norm, to the matrices whose singular values are all inside; infinite where an
+    entry is not finite. With ``low = high = 1`` it is the distance to the orthogonal matrices.
+
+    Example:
+        >>> distance_from_interval(torch.diag(torch.tensor([2.0, 1.0])), 1.0, 1.0)
+        tensor(1., dtype=torch.float64)
+    """
+    wide = matrix.detach().double()
+    if matrix.numel() == 0:
+        return wide.new_zeros(())
+    if not bool(wide.isfinite().all()):
+        return wide.new_full((), math.inf)
+    sigma = torch.linalg.svdvals(wide)
+    return torch.maximum(sigma.max() - high, low - sigma.min()).clamp(min=0)
 
 
 def warn_of_change(name: str, before: Tensor, after: Tensor, constraint: object) -> None:
@@ -96,7 +152,14 @@ class Membership(NamedTuple):
 
 
 class Projected(ABC):
-    """A module that puts its own parameters back into a set after each optimizer step."""
+    """A module that puts its own parameters back into a set after each optimizer step.
+
+    A module that may have no such set keeps its constraints in ``_joint``, which is then empty.
+    """
+
+    def has_set(self) -> bool:
+        """Say whether there is a set to put anything back into."""
+        return bool(vars(self).get("_joint", True))
 
     @abstractmethod
     def after_optimizer_step(self) -> None:

@@ -7,11 +7,10 @@ from steadyrnn.checks import check_interval
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.projections import clip_singular_values
 
-from .base import Constraint, Kind
+from .base import Constraint, Kind, distance_from_interval, working_dtype
 from .cayley import CAYLEY
 from .factor import Factor
-from .interval import distance_from_interval, from_interval, into_interval
-from .precision import working_dtype
+from .spectral import from_interval, into_interval
 
 __all__ = ["CayleySpectral"]
 

@@ -1,19 +1,20 @@
-"""An orthogonal factor: a skew matrix turned into a rotation, times a base that lets it reach every orthogonal one."""
+"""An orthogonal factor: packed entries of a skew matrix, turned into a rotation, times a base that makes all reachable."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from steadyrnn.checks import check_same_meta
+from steadyrnn.linalg.packing import pack, packed_size, unpack
 from steadyrnn.linalg.projections import polar_factor
 
+from .base import working_dtype
 from .orthogonality import nearest_signs, orthonormal
-from .precision import working_dtype
-from .skew import pack_skew, plane_entries, skew_size, unpack_skew
 
-__all__ = ["Factor", "Turn", "no_signs"]
+__all__ = ["Factor", "Turn", "no_signs", "pack_skew", "plane_entries", "skew_size", "unpack_skew"]
 
 
 class Turn(NamedTuple):
@@ -105,3 +106,53 @@ class Factor(nn.Module):
             self.base.copy_(base)
         else:
             self.base = base.detach().clone(memory_format=torch.contiguous_format)
+
+
+def skew_size(size: int) -> int:
+    """Count the entries below the diagonal of an ``(N, N)`` matrix, :math:`N(N-1)/2`.
+
+    Example:
+        >>> skew_size(3)
+        3
+    """
+    return packed_size(size - 1, size - 1)
+
+
+def unpack_skew(packed: Tensor, size: int) -> Tensor:
+    r"""Return the skew matrix :math:`A = L - L^\top` with the packed entries below its diagonal, shape ``(N, N)``.
+
+    Example:
+        >>> unpack_skew(torch.tensor([5.0]), 2)
+        tensor([[ 0., -5.],
+                [ 5.,  0.]])
+    """
+    below = pad(unpack(packed, size - 1, size - 1), (0, 1, 1, 0))  # without its first row and last column it is packed
+    return below - below.mT
+
+
+def pack_skew(skew: Tensor) -> Tensor:
+    """Return the entries below the diagonal of a skew matrix, shape ``(N(N-1)/2,)``.
+
+    Example:
+        >>> pack_skew(torch.tensor([[0.0, -5.0], [5.0, 0.0]]))
+        tensor([5.])
+    """
+    return pack(skew[1:, :-1].contiguous())
+
+
+def plane_entries(entries: Tensor, size: int) -> Tensor:
+    """Return the packed skew matrix that couples coordinates 0 and 1 by the first entry, 2 and 3 by the second, ...
+
+    Its exponential turns each pair of coordinates by the entry as an angle.
+
+    Args:
+        entries: Shape ``(N // 2,)``.
+        size: :math:`N`.
+
+    Example:
+        >>> plane_entries(torch.tensor([0.5]), 3)
+        tensor([0.5000, 0.0000, 0.0000])
+    """
+    below = entries.new_zeros(size, size)
+    below.diagonal(-1)[::2].copy_(entries)
+    return pack_skew(below)

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from .base import Constraint
-from .precision import working_dtype
+from .base import Constraint, working_dtype
 
 __all__ = ["Free"]
 

@@ -11,9 +11,8 @@ from torch.optim import Optimizer
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
 
 from .free import Free
-from .membership import joint_modules
-from .sharded import whole
-from .sites import sites
+from .membership import joint_modules, sites
+from .slot import whole
 
 __all__ = ["ProjectionHandle", "attach_projection", "parameter_groups", "penalty"]
 

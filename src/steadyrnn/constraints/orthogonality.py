@@ -1,11 +1,11 @@
-"""Orthogonal matrices up to rounding: how far a matrix is from one, and the short way back."""
+"""How far singular values are from an interval, or from 1; and the short way back to an orthogonal matrix."""
 
 import torch
 from torch import Tensor
 
 from steadyrnn.linalg.projections import polar_factor
 
-from .interval import distance_from_interval
+from .base import distance_from_interval
 
 __all__ = ["distance_to_orthogonal", "nearest_rotation", "nearest_signs", "orthonormal"]
 

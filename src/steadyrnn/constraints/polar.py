@@ -5,9 +5,8 @@ from torch import Tensor
 
 from steadyrnn.linalg.projections import polar_factor
 
-from .base import Constraint, Kind
+from .base import Constraint, Kind, working_dtype
 from .orthogonality import distance_to_orthogonal
-from .precision import working_dtype
 
 __all__ = ["PolarOrthogonal"]
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .precision import working_dtype
+from .base import working_dtype
 
 __all__ = ["unit_reflectors"]
 

@@ -1,4 +1,4 @@
-"""The slot: raw parameters and their constraint, read as a weight and assigned as one."""
+"""The slot: raw parameters, whole or spread over processes (FSDP2), with their constraint: read and assigned as a weight."""
 
 import copy
 import math
@@ -14,13 +14,11 @@ from steadyrnn.checks import constant_in_onnx, without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change
+from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change, widened
 from .held import Holder
 from .loading import put_back, remember
-from .precision import widened
-from .sharded import whole, write
 
-__all__ = ["Slot", "cached", "can_leave", "membership_of"]
+__all__ = ["Slot", "cached", "can_leave", "is_sharded", "membership_of", "whole", "write"]
 
 _Cached = dict[tuple["Slot", str], tuple[tuple[Tensor, ...], tuple[object, ...], Any]]
 _CACHE: ContextVar[_Cached | None] = ContextVar("steadyrnn_cache", default=None)
@@ -186,6 +184,45 @@ class Slot(Holder, Projected):
     def _set(self, raw: tuple[Tensor, ...]) -> None:
         for place, tensor in enumerate(raw):
             write(getattr(self, f"raw{place}"), tensor)
+
+
+def is_sharded(tensor: object) -> bool:
+    """Say whether a tensor is a ``DTensor``; the class is not imported, which would take long.
+
+    Example:
+        >>> is_sharded(torch.ones(2))
+        False
+    """
+    return isinstance(tensor, Tensor) and hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return all of a tensor, gathered from every process where it is spread over them: then all must ask for it.
+
+    Example:
+        >>> whole(torch.ones(2))
+        tensor([1., 1.])
+    """
+    if not is_sharded(tensor):
+        return tensor
+    full: Tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+    return full
+
+
+@torch.no_grad()
+def write(target: Tensor, value: Tensor) -> None:
+    """Copy a whole tensor into one that may be spread over processes, each of which keeps its part of the first's.
+
+    Example:
+        >>> target = torch.zeros(2)
+        >>> write(target, torch.ones(2))
+        >>> target
+        tensor([1., 1.])
+    """
+    if is_sharded(target):
+        spread = torch.distributed.tensor.distribute_tensor  # loaded, since there is such a tensor
+        value = spread(value.to(target.device, target.dtype), target.device_mesh, target.placements)  # type: ignore[attr-defined]
+    target.copy_(value)
 
 
 def can_leave(constraint: Constraint) -> bool:

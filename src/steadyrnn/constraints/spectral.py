@@ -13,13 +13,11 @@ from steadyrnn.linalg.projections import clip_singular_values
 from steadyrnn.linalg.qr import reflectors_of_matrix
 from steadyrnn.linalg.spectral_factors import spectral_factors
 
-from .base import Constraint, Kind
-from .interval import distance_from_interval, from_interval, into_interval
+from .base import Constraint, Kind, distance_from_interval, working_dtype
 from .orthogonality import nearest_signs
-from .precision import working_dtype
 from .reflectors import unit_reflectors
 
-__all__ = ["Spectral"]
+__all__ = ["Spectral", "from_interval", "into_interval"]
 
 _KINDS = {"sigmoid": Kind.MAP, "clip": Kind.PROJECTION, "penalty": Kind.BASELINE}
 
@@ -180,6 +178,36 @@ class Spectral(Constraint):
         if self.sigma != "clip":
             return None
         return raw[0], raw[1], raw[2].clamp(self.center - self.radius, self.center + self.radius)
+
+
+def into_interval(free: Tensor, center: float, radius: float) -> Tensor:
+    r"""Map free numbers into an interval.
+
+    .. math:: \sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)
+
+    A free 0 is the center, and the slope is at most :math:`r / 2`: singular values learn slowly where the interval is
+    short.
+
+    Example:
+        >>> into_interval(torch.tensor([-100.0, 0.0, 100.0]), 1.0, 0.5)
+        tensor([0.5000, 1.0000, 1.5000])
+    """
+    return center + 2 * radius * (free.sigmoid() - 0.5)
+
+
+def from_interval(sigma: Tensor, center: float, radius: float) -> Tensor:
+    """Return free numbers that :func:`into_interval` maps to ``sigma``, or to the nearest value it reaches.
+
+    A value on the border, or outside by rounding, has no finite logit: it takes that of the nearest number inside.
+
+    Example:
+        >>> from_interval(torch.tensor([1.0]), 1.0, 0.5)
+        tensor([0.])
+    """
+    if not radius:
+        return torch.zeros_like(sigma)
+    eps = torch.finfo(sigma.dtype).eps
+    return ((sigma - (center - radius)) / (2 * radius)).clamp(eps, 1 - eps).logit()
 
 
 def _counts(reflectors: int | tuple[int, int] | None) -> tuple[int, int] | None:

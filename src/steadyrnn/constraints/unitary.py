@@ -12,9 +12,8 @@ from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
 from steadyrnn.linalg.unitary import complexify, realify, restricted_unitary
 
-from .base import Constraint
+from .base import Constraint, working_dtype
 from .orthogonality import distance_to_orthogonal
-from .precision import working_dtype
 
 __all__ = ["FullUnitary", "RestrictedUnitary"]
 

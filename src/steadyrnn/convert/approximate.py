@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Activation
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.bounds.unitary import sigmoid_dilation_error, tanh_dilation_error
 from steadyrnn.certificates.reading import Weights
 from steadyrnn.linalg.dilation import orthogonal_dilation
-from steadyrnn.linalg.norms import spectral_norm_bound
 
 from .dilate import SQUARINGS, Ball, Extension
 

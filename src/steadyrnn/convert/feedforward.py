@@ -15,7 +15,7 @@ from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import check_finite, check_number, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.packed import close_sequence, open_sequence
+from steadyrnn.layers.sequence import close_sequence, open_sequence
 from steadyrnn.models.sequence import SequenceModel
 
 from .bptt import SMALLEST_GAIN, check_positive

@@ -11,8 +11,7 @@ from torch.nn.utils import parametrize
 
 from steadyrnn.constraints.base import Constraint, membership_tolerance, warn_of_change
 from steadyrnn.constraints.registry import JOINT
-from steadyrnn.constraints.sharded import whole
-from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.slot import Slot, whole
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.errors import ConstraintError, ConversionError
 from steadyrnn.layers.base import RecurrentLayer
@@ -21,8 +20,7 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
-from steadyrnn.layers.transition import TransitionLike
-from steadyrnn.layers.weights import RecurrentWeights
+from steadyrnn.layers.weights import RecurrentWeights, TransitionLike
 from steadyrnn.models.base import FeedForward
 from steadyrnn.models.hidden import HiddenLayer
 from steadyrnn.models.resnet import ResidualBlock

@@ -11,9 +11,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import input_slack
 from steadyrnn.errors import ArgumentError
-from steadyrnn.layers.arguments import check_states
-from steadyrnn.layers.packed import open_sequence
 from steadyrnn.layers.rnn import RNN
+from steadyrnn.layers.sequence import check_states, open_sequence
 
 from .dilate import Ball
 

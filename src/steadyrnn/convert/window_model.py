@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.checks import check_finite
 from steadyrnn.errors import ArgumentError, ConversionError
-from steadyrnn.layers.packed import check_lengths
-from steadyrnn.linalg.norms import spectral_norm_bound
+from steadyrnn.layers.sequence import check_lengths
 from steadyrnn.models.readouts import Sequence, zero_padding
 from steadyrnn.models.sequence import SequenceModel
 

@@ -14,7 +14,7 @@ from steadyrnn.checks import constant_result
 
 from .calibration_table import VARIABLE, Row, Table, packaged_table, read_table
 
-__all__ = ["GPU", "Fastest", "Measured", "fastest", "gpu_of", "measured", "nearest", "row_name", "table_in_use", "table_record"]
+__all__ = ["GPU", "Fastest", "Measured", "fastest", "gpu_of", "measured", "nearest", "table_in_use", "table_record"]
 
 _STANDS_FOR = {(9, 0): "nvidia-h200"}
 """Tables that devices of a compute capability take which have none of their own."""
@@ -93,21 +93,6 @@ def table_record(device: torch.device) -> dict[str, str] | None:
     return None if table is None else {"name": table.name, "sha256": table.sha256}
 
 
-def row_name(key: str) -> str | None:
-    """Return the cell that was measured in place of the one with this key, None where none was.
-
-    Leaky ReLU stands for every activation that cuDNN lacks: to a kernel of ours they cost the same.
-
-    Example:
-        >>> row_name("rnn:tanh()"), row_name("rnn:abs()"), row_name("gru:after"), row_name("gru:before")
-        ('rnn-tanh', 'rnn-leaky_relu', 'gru-after', None)
-    """
-    family, _, rest = key.partition(":")
-    if family == "rnn":
-        return "rnn-relu" if rest.startswith("relu(") else "rnn-tanh" if rest.startswith("tanh(") else "rnn-leaky_relu"
-    return {"gru:after": "gru-after", "lstm": "lstm"}.get(key)
-
-
 @constant_result  # reads files, which a compiler cannot look into
 def measured(index: int, cell: str, dtype: str, gradients: bool) -> Measured | None:
     """Return what the table in use for a device says of one kind of recurrence, None if nothing."""
@@ -153,7 +138,7 @@ def fastest(
 
     Args:
         index: Number of the device.
-        cell: As :func:`row_name` gives it.
+        cell: The row that stands for a cell, ``measured_as`` of its record.
         dtype: Of the input, as ``"float32"``.
         size: n, hidden units.
         batch: B.

@@ -5,38 +5,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import ReLU, Tanh
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
 
-from .base import Engine, Recurrence
+from .base import Engine, Recurrence, stacked
 from .loop.call import Call, Forward, Gradients, Kernel
 from .loop.ops import register, run_op
-from .weights import stacked
 
-__all__ = ["PIECE", "CuDNNEngine", "mode_of"]
+__all__ = ["PIECE", "CuDNNEngine"]
 
 PIECE = 2**15
 """The longest run cuDNN is given at once; it refuses some lengths above (2^20, for one)."""
 
 _BUILT = torch.backends.cudnn.is_available()  # here, since a compiler cannot look into it
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
-
-def mode_of(cell: Cell) -> int | None:
-    """Return cuDNN's number for a cell, or None if it has none.
-
-    Example:
-        >>> mode_of(LSTMStep()), mode_of(GRUStep(reset_after=False))
-        (2, None)
-    """
-    if isinstance(cell, RNNStep):
-        return 0 if cell.activation == ReLU() else 1 if cell.activation == Tanh() else None
-    if isinstance(cell, LSTMStep):
-        return 2
-    return 3 if isinstance(cell, GRUStep) and cell.reset_after else None
 
 
 class Layout(NamedTuple):
@@ -96,7 +77,7 @@ class CuDNNKernel(Kernel):
         """Run the call; the stash is cuDNN's reserve, and empty where ``recompute`` has the adjoint run the call again."""
         keep = keep and not recompute
         steps, batch = call.input.shape[:2]
-        layout, hidden, mode = layout_of(call), call.state[0].shape[1], mode_of(cell) or 0
+        layout, hidden, mode = layout_of(call), call.state[0].shape[1], cell.record.cudnn_mode or 0
         finals = [s.clone() for s in call.state]
         if layout.rows == 0 or steps == 0:
             return Forward(call.input.new_zeros(steps, batch, hidden), finals, self.stash_of(call, 0))
@@ -118,7 +99,7 @@ class CuDNNKernel(Kernel):
         """Run cuDNN's adjoint."""
         done = self.forward(call, cell, False, True) if recompute else done
         steps, batch = call.input.shape[:2]
-        layout, hidden, mode = layout_of(call), call.state[0].shape[1], mode_of(cell) or 0
+        layout, hidden, mode = layout_of(call), call.state[0].shape[1], cell.record.cudnn_mode or 0
         d_state = [torch.zeros_like(s) if g is None else g.clone() for g, s in zip(grad_state, call.state, strict=True)]
         if layout.rows == 0 or steps == 0:
             return self.no_gradients(call, d_state, needs_input)
@@ -175,10 +156,10 @@ class CuDNNEngine(Engine):
         x = recurrence.input
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
+        if recurrence.cell.record.cudnn_mode is None:
+            return f"cuDNN has no cell {recurrence.cell.key}"
         if not _BUILT:
             return "torch has no cuDNN here"
-        if mode_of(recurrence.cell) is None:
-            return f"cuDNN has no cell {recurrence.cell.key}"
         if x.dtype not in _DTYPES:
             return f"its dtype is {x.dtype}"
         if recurrence.recompute:

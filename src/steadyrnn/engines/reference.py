@@ -9,8 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from steadyrnn.cells.base import Recur, State
 from steadyrnn.checks import carries_transform, is_traced
 
-from .base import Engine, Recurrence
-from .weights import Gate, as_gates
+from .base import Engine, Gate, Recurrence, as_gates
 
 __all__ = ["ReferenceEngine", "running_rows"]
 

@@ -12,7 +12,7 @@ from steadyrnn.errors import ArgumentError, EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Engine, Recurrence
-from .calibration import Fastest, fastest, row_name
+from .calibration import Fastest, fastest
 from .calibration_table import VARIABLE
 from .cpu.engine import CPUEngine
 from .deferred import DEFERRED, register_on_demand
@@ -23,7 +23,7 @@ __all__ = ["ENGINES", "Choice", "select"]
 
 _ORDER = (CPUEngine(), *DEFERRED.values(), ReferenceEngine())
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ORDER}
-"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference takes the rest."""
+"""Every engine, in the order in which ``"auto"`` asks them where nothing was measured; the reference runs the rest."""
 register_on_demand()
 
 _TABLED = "cuda"
@@ -83,38 +83,40 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
         if refusal is not None:
             raise EngineError(f"`engine` {requested!r} cannot run this layer: {refusal}.")
         return Choice(requested, "asked for by name")
-    return automatic(recurrence)
+    return choose_engine(recurrence)
 
 
-def automatic(recurrence: Recurrence) -> Choice:
+def choose_engine(recurrence: Recurrence) -> Choice:
     """Return the fastest engine by the device's table; without one, the first in order that can run.
 
     On a GPU the answer is remembered: asking every engine on each call would take as long as a launch.
     """
-    question = asked(recurrence)
-    found = None if question is None else _ANSWERS.get(question)
+    x = recurrence.input
+    if x.device.type != _TABLED:
+        return ask_engines(recurrence)
+    if torch.compiler.is_compiling() or type(x.shape[1]) is not int:  # a size may be a symbol
+        return ask_engines(recurrence)
+    question = question_of(recurrence)
+    found = _ANSWERS.get(question)
     if found is None:
-        found = answered(recurrence)
-        if question is not None:
-            if len(_ANSWERS) >= _MOST:
-                _ANSWERS.clear()
-            _ANSWERS[question] = found
+        found = ask_engines(recurrence)
+        if len(_ANSWERS) >= _MOST:
+            _ANSWERS.clear()
+        _ANSWERS[question] = found
     return found
 
 
-def asked(recurrence: Recurrence) -> tuple[Hashable, ...] | None:
-    """Return all that a choice rests on, None where it is not to be remembered: not on a GPU, or a size is a symbol."""
+def question_of(recurrence: Recurrence) -> tuple[Hashable, ...]:
+    """Return all that a choice on a GPU rests on."""
     x, weight, size = recurrence.input, recurrence.weight_hh, recurrence.state[0].shape[1]
-    if x.device.type != _TABLED or torch.compiler.is_compiling() or type(x.shape[1]) is not int:
-        return None
     rank = weight.left.shape[1] if isinstance(weight, DiagonalLowRank) else None
     ragged, kept, table = recurrence.batch_sizes is not None, is_kept(recurrence.tensors), os.environ.get(VARIABLE)
     sizes = (x.shape[0] == 0, x.shape[1], size, rank, isinstance(weight, Tensor))
     return (recurrence.cell, x.device, x.dtype, sizes, ragged, recurrence.recompute, kept, table, *ENGINES.values())
 
 
-def answered(recurrence: Recurrence) -> Choice:
-    """Return the choice, found anew."""
+def ask_engines(recurrence: Recurrence) -> Choice:
+    """Return the choice by what each engine says of the recurrence."""
     tabled = recurrence.input.device.type == _TABLED
     able: list[str] = []
     refusals: list[str] = []  # of engines before the first that can
@@ -128,29 +130,29 @@ def answered(recurrence: Recurrence) -> Choice:
             refusals.append(f"{name} refused, since {refusal}")
     if not able:
         raise EngineError("No engine can run this layer: " + "; ".join(refusals) + ".")
-    return among(able, refusals, recurrence)
+    return choose_on_gpu(able, refusals, recurrence)
 
 
-def among(able: list[str], refusals: list[str], recurrence: Recurrence) -> Choice:
-    """Return the choice among engines that can run on a GPU, in their order."""
+def choose_on_gpu(able: list[str], refusals: list[str], recurrence: Recurrence) -> Choice:
+    """Return the choice between engines that can run on a GPU, in their order."""
     if recurrence.batch_sizes is not None and "cudnn" in able and any(name in able for name in _OURS):
         able = [name for name in able if name != "cudnn"]
         refusals = [*refusals, _LENGTHS]
     if len(able) == 1:
         return Choice(able[0], "; ".join(refusals) or f"first choice on {recurrence.input.device.type}")
-    found = timed(recurrence, able)
+    found = find_fastest(recurrence, able)
     # a figure for the reference, but not for all of the others, says nothing of these
     if found is None or (found.engine == "reference" and len(found.microseconds) < len(able)):
         return Choice(able[0], "; ".join([*refusals, "first in order, since nothing was measured for it"]))
     return Choice(found.engine, f"{found.reason}; {_LENGTHS}" if _LENGTHS in refusals else found.reason)
 
 
-def timed(recurrence: Recurrence, able: Sequence[str]) -> Fastest | None:
+def find_fastest(recurrence: Recurrence, able: Sequence[str]) -> Fastest | None:
     """Return the fastest of the engines that can run, None where nothing was measured for such a recurrence.
 
     A graph that is being exported will serve any batch, so it is not fixed to what is fastest for one.
     """
-    x, weight, cell = recurrence.input, recurrence.weight_hh, row_name(recurrence.cell.key)
+    x, weight, cell = recurrence.input, recurrence.weight_hh, recurrence.cell.record.measured_as
     if cell is None or torch.compiler.is_exporting():
         return None
     rank = weight.left.shape[1] if isinstance(weight, DiagonalLowRank) else None

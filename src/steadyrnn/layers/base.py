@@ -1,6 +1,5 @@
 """The one driver: stacks, directions, dropout and lengths around an engine that runs one layer one way."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -8,56 +7,62 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.base import State
 from steadyrnn.checks import check_dense, check_flag, check_positive_int, without_autocast
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
-from .arguments import (
-    check_dropout,
-    check_input,
-    check_states,
-    check_traced,
-    refuse_positional,
-    refuse_projection,
-    warn_of_layout,
-)
-from .packed import Opened, close_sequence, open_sequence
-from .transition import TransitionLike
-from .weights import RecurrentWeights
+from .arguments import check_dropout, refuse_positional, refuse_projection, with_shared_arguments
+from .sequence import Opened, check_input, check_states, check_traced, close_sequence, open_sequence, warn_of_layout
+from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["RecurrentLayer"]
 
 
-class RecurrentLayer(RecurrentWeights, ABC):
-    """What RNN, GRU and LSTM share; a final class gives the cell and the type of its state."""
+@with_shared_arguments
+class RecurrentLayer(RecurrentWeights):
+    """A cell over time, in layers and directions: what RNN, GRU and LSTM share, and the layer of a cell of one's own.
+
+    A cell is a record and a step, which :func:`~steadyrnn.cells.registry.register_cell` makes known. Its layer is a subclass
+    with the cell as its attribute. It runs on the reference engine; every faster engine refuses it in a sentence, and no
+    theorem is said to hold of it.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        <arguments of every layer>
+        transition: The set of the candidate's weight, or a mapping from gates to sets.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from steadyrnn.cells.base import Cell
+        >>> from steadyrnn.cells.record import CellRecord
+        >>> @dataclass(frozen=True)
+        ... class LeakyStep(Cell):
+        ...     record = CellRecord("leaky", gates="h")
+        ...     def step(self, gates_x, state, recur, theta):
+        ...         return ((state[0] + (gates_x + recur(state[0], "h")).tanh()) / 2,)
+        >>> class LeakyRNN(RecurrentLayer):
+        ...     cell = LeakyStep()
+        >>> output, h_n = LeakyRNN(3, 4, num_layers=2, transition="spectral")(torch.ones(5, 2, 3))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+    """
 
     proj_size = 0
     _warned = False
 
     def __init__(
-        self,
-        cell: Cell,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool | Literal["single"] = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *extra: object,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        transition: TransitionLike | StableLSTM = "free",
-        learn_initial_state: bool = False,
-        engine: str = "auto",
-        recompute: bool = False,
-        proj_size: int = 0,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool | Literal["single"] = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *extra: object,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False, engine: str = "auto",
+        recompute: bool = False, proj_size: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         refuse_positional(extra)
         refuse_projection(proj_size)
-        self._prepare(cell, input_size, hidden_size, bias)
+        self._prepare(input_size, hidden_size, bias)
         self.num_layers = check_positive_int("num_layers", num_layers)
         self.batch_first = check_flag("batch_first", batch_first)
         self.dropout = check_dropout(dropout, self.num_layers)
@@ -93,7 +98,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        """Every weight, a list a layer and direction, as in torch."""
+        """Every weight, one list per layer and direction, as in torch."""
         names = [
             "weight_ih",
             "weight_hh",
@@ -124,19 +129,11 @@ class RecurrentLayer(RecurrentWeights, ABC):
         if self._ran is not None:
             return f"{type(self).__name__} ran on {self._ran}"
         weight = self.weight_ih_l0
-        state = tuple(weight.new_zeros(1, self.hidden_size) for _ in range(self.cell.states))
+        state = tuple(weight.new_zeros(1, self.hidden_size) for _ in self.cell.record.state_names)
         with torch.no_grad():
             x = weight.new_zeros(1, 1, self.input_size)
             choice = select(self.engine, self._recurrence(x, state, self.suffix(0, 0), None, False, False))
         return f"{type(self).__name__} has not run yet (or compiled only); it would run on {choice}"
-
-    @abstractmethod
-    def _states(self, hx: Any) -> State | None:
-        """Return the user's initial state as a tuple of tensors, or None."""
-
-    @abstractmethod
-    def _final(self, states: State) -> Any:
-        """Return final states in the form the user gets them."""
 
     # `lengths` is meant as a keyword; torch's tracing ONNX exporter hands every default over by its place
     def forward(
@@ -179,7 +176,7 @@ class RecurrentLayer(RecurrentWeights, ABC):
             return tuple(opened.arrange(state.to(dtype)) for state in given)
         places = self.num_layers * self.directions
         if not self.learn_initial_state:
-            return tuple(opened.data.new_zeros(places, rows, self.hidden_size) for _ in range(self.cell.states))
+            return tuple(opened.data.new_zeros(places, rows, self.hidden_size) for _ in self.cell.record.state_names)
         ends = [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
         learned = [torch.stack([getattr(self, f"{name}{end}") for end in ends]) for name in self._state_names()]
         return tuple(state.to(dtype).unsqueeze(1).expand(places, rows, self.hidden_size) for state in learned)

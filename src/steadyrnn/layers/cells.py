@@ -1,13 +1,13 @@
 """Single steps for a user's own loop: drop-ins for torch's RNNCell, GRUCell and LSTMCell."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
-from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.cells.rnn import RNNStep
@@ -16,9 +16,8 @@ from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentTypeError, ShapeError
 
-from .arguments import check_input, check_states
-from .transition import TransitionLike
-from .weights import RecurrentWeights
+from .sequence import check_input, check_states
+from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 
@@ -27,25 +26,17 @@ class RecurrentStep(RecurrentWeights, ABC):
     """What the three cells share: one step of the reference loop, which is differentiable in every way."""
 
     def __init__(
-        self,
-        cell: Cell,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"],
-        transition: TransitionLike | StableLSTM,
-        learn_initial_state: bool,
-        kwargs: dict[str, Any],
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self._prepare(cell, input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
+        self._prepare(input_size, hidden_size, bias if isinstance(bias, str) else bool(bias))  # 0 too, as in torch
         self.learn_initial_state = check_flag("learn_initial_state", learn_initial_state)
-        self._add("", input_size, self._read_transition(transition), self.learn_initial_state, kwargs)
+        constraints, kwargs = self._read_transition(transition), {"device": device, "dtype": dtype}
+        self._add("", input_size, constraints, self.learn_initial_state, kwargs)
         self._hold()
         self._draw()
-
-    @abstractmethod
-    def _states(self, hx: Any) -> State | None:
-        """Return the user's state as a tuple of tensors, or None."""
 
     def extra_repr(self) -> str:
         """Show the sizes."""
@@ -74,7 +65,7 @@ class RecurrentStep(RecurrentWeights, ABC):
         """Return the learned initial state, or zero, for every row."""
         if self.learn_initial_state:
             return tuple(getattr(self, name).expand(rows) for name in self._state_names())
-        return tuple(data.new_zeros(rows) for _ in range(self.cell.states))
+        return tuple(data.new_zeros(rows) for _ in self.cell.record.state_names)
 
 
 class RNNCell(RecurrentStep):
@@ -100,23 +91,16 @@ class RNNCell(RecurrentStep):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        nonlinearity: str | Activation = "tanh",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike = "free",
-        learn_initial_state: bool = False,
-    ) -> None:
-        cell, kwargs = RNNStep(as_activation(nonlinearity)), {"device": device, "dtype": dtype}
-        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
-        self.nonlinearity = cell.activation.name
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        nonlinearity: str | Activation = "tanh", device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        *, transition: TransitionLike = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        activation = as_activation(nonlinearity)
+        self.cell = RNNStep(activation)
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
+        self.nonlinearity = activation.name
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
@@ -146,22 +130,14 @@ class GRUCell(RecurrentStep):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike = "free",
-        reset_after: bool = True,
-        learn_initial_state: bool = False,
-    ) -> None:
-        cell, kwargs = GRUStep(check_flag("reset_after", reset_after)), {"device": device, "dtype": dtype}
-        super().__init__(cell, input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, transition: TransitionLike = "free",
+        reset_after: bool = True, learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        self.cell = GRUStep(check_flag("reset_after", reset_after))
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (B, H), or (H,) for an unbatched input (D,)."""
@@ -190,27 +166,16 @@ class LSTMCell(RecurrentStep):
         As :class:`steadyrnn.LSTM`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool | Literal["single"] = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        transition: TransitionLike | StableLSTM = "free",
-        learn_initial_state: bool = False,
-    ) -> None:
-        kwargs = {"device": device, "dtype": dtype}
-        super().__init__(LSTMStep(), input_size, hidden_size, bias, transition, learn_initial_state, kwargs)
+    cell = LSTMStep()
 
-    def _states(self, hx: Any) -> State | None:
-        if hx is None:
-            return None
-        if not isinstance(hx, tuple | list) or len(hx) != 2:
-            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
-            raise ArgumentTypeError(f"`hx` must be a pair (h, c) for an LSTM, but {came}.")
-        return tuple(hx)
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool | Literal["single"] = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, *,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, transition=transition, learn_initial_state=learn_initial_state
+        )
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the next states, each (B, H), or (H,) for an unbatched input (D,)."""

@@ -1,20 +1,20 @@
 """The GRU layer."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
 
-from steadyrnn.cells.base import State
 from steadyrnn.cells.gru import GRUStep
 from steadyrnn.checks import check_flag
 
+from .arguments import with_shared_arguments
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["GRU"]
 
 
+@with_shared_arguments
 class GRU(RecurrentLayer):
     r"""A drop-in for :class:`torch.nn.GRU` with a constraint on any gate.
 
@@ -26,20 +26,9 @@ class GRU(RecurrentLayer):
     Args:
         input_size: D.
         hidden_size: H.
-        num_layers: Layers in the stack.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        batch_first: Whether batched tensors are (B, T, ...).
-        dropout: Probability between layers.
-        bidirectional: Whether to run both ways.
-        extra: Refused: what follows is given by name (here torch has ``proj_size``).
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every layer>
         transition: The set of the candidate's weight, or a mapping from gates to sets.
         reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
-        engine: ``"auto"``, or one by name.
-        recompute: Whether to keep every sqrt(T)-th state only.
-        proj_size: Refused unless 0.
 
     Example:
         >>> gru = sr.GRU(3, 8, transition={"n": "ornn"}, reset_after=False)
@@ -54,27 +43,16 @@ class GRU(RecurrentLayer):
     mode = "GRU"
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool | Literal["single"] = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *extra: object,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        transition: TransitionLike = "free",
-        reset_after: bool = True,
-        learn_initial_state: bool = False,
-        engine: str = "auto",
-        recompute: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool | Literal["single"] = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *extra: object,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None, transition: TransitionLike = "free",
+        reset_after: bool = True, learn_initial_state: bool = False, engine: str = "auto", recompute: bool = False,
         proj_size: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.reset_after = check_flag("reset_after", reset_after)
+        self.cell = GRUStep(self.reset_after)
         super().__init__(
-            GRUStep(self.reset_after), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             *extra, device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
             recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
@@ -82,9 +60,3 @@ class GRU(RecurrentLayer):
     def extra_repr(self) -> str:
         """Show the reset form too."""
         return super().extra_repr() + ("" if self.reset_after else ", reset_after=False")
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
-
-    def _final(self, states: State) -> Any:
-        return states[0]

@@ -15,7 +15,7 @@ from steadyrnn.constraints.registry import as_constraint
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentTypeError, DtypeError, ShapeError
 
-from .arguments import check_input
+from .sequence import check_input
 
 __all__ = ["Linear"]
 

@@ -1,20 +1,20 @@
 """The LSTM layer."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from steadyrnn.cells.base import State
 from steadyrnn.cells.lstm import LSTMStep
 from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.errors import ArgumentTypeError
 
+from .arguments import with_shared_arguments
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["LSTM"]
 
 
+@with_shared_arguments
 class LSTM(RecurrentLayer):
     r"""A drop-in for :class:`torch.nn.LSTM` with a constraint on any gate, or on the layer as a whole.
 
@@ -26,19 +26,8 @@ class LSTM(RecurrentLayer):
     Args:
         input_size: D.
         hidden_size: H.
-        num_layers: Layers in the stack.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        batch_first: Whether batched tensors are (B, T, ...).
-        dropout: Probability between layers.
-        bidirectional: Whether to run both ways.
-        extra: Refused: what follows is given by name (here torch has ``proj_size``).
-        device: Where parameters live.
-        dtype: Their dtype.
+        <arguments of every layer>
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
-        learn_initial_state: Whether both initial states are parameters (unused when ``hx`` is given).
-        engine: ``"auto"``, or one by name.
-        recompute: Whether to keep every sqrt(T)-th state only.
-        proj_size: Refused unless 0.
 
     Example:
         >>> lstm = sr.LSTM(3, 8, transition="spectral")
@@ -51,38 +40,17 @@ class LSTM(RecurrentLayer):
     """
 
     mode = "LSTM"
+    cell = LSTMStep()
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool | Literal["single"] = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *extra: object,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        transition: TransitionLike | StableLSTM = "free",
-        learn_initial_state: bool = False,
-        engine: str = "auto",
-        recompute: bool = False,
-        proj_size: int = 0,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool | Literal["single"] = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *extra: object,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        transition: TransitionLike | StableLSTM = "free", learn_initial_state: bool = False, engine: str = "auto",
+        recompute: bool = False, proj_size: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(
-            LSTMStep(), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, *extra,
-            device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            *extra, device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
             recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
-
-    def _states(self, hx: Any) -> State | None:
-        if hx is None:
-            return None
-        if not isinstance(hx, tuple | list) or len(hx) != 2:
-            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
-            raise ArgumentTypeError(f"`hx` must be a pair (h_0, c_0) for an LSTM, but {came}.")
-        return tuple(hx)
-
-    def _final(self, states: State) -> Any:
-        return states

@@ -1,20 +1,20 @@
 """The Elman layer."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
-from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
 
+from .arguments import with_shared_arguments
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["RNN"]
 
 
+@with_shared_arguments
 class RNN(RecurrentLayer):
     r"""A drop-in for :class:`torch.nn.RNN` whose recurrent weight stays in a chosen set of matrices.
 
@@ -26,20 +26,9 @@ class RNN(RecurrentLayer):
     Args:
         input_size: D.
         hidden_size: H.
-        num_layers: Layers in the stack.
+        <arguments of every layer>
         nonlinearity: A name (``"tanh" "relu" "leaky_relu" "abs" "identity" "sigmoid" "modrelu"``) or an activation.
-        bias: True for torch's two vectors, ``"single"`` for one, False for none.
-        batch_first: Whether batched tensors are (B, T, ...).
-        dropout: Probability between layers.
-        bidirectional: Whether to run both ways.
-        extra: Refused: what follows is given by name (here torch has ``proj_size``).
-        device: Where parameters live.
-        dtype: Their dtype.
         transition: The set: a name, a constraint, or a mapping ``{"h": ...}``. A constraint is a template.
-        learn_initial_state: Whether the initial state is a parameter (unused when ``hx`` is given).
-        engine: ``"auto"``, or one by name; see :meth:`explain`.
-        recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
-        proj_size: Refused unless 0.
 
     Example:
         >>> rnn = sr.RNN(3, 8, nonlinearity="relu", transition=sr.Spectral(reflectors=2, radius=0.01))
@@ -53,27 +42,16 @@ class RNN(RecurrentLayer):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str | Activation = "tanh",
-        bias: bool | Literal["single"] = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *extra: object,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        transition: TransitionLike = "free",
-        learn_initial_state: bool = False,
-        engine: str = "auto",
-        recompute: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str | Activation = "tanh",
+        bias: bool | Literal["single"] = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        *extra: object, device: torch.device | str | None = None, dtype: torch.dtype | None = None,
+        transition: TransitionLike = "free", learn_initial_state: bool = False, engine: str = "auto", recompute: bool = False,
         proj_size: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._activation = as_activation(nonlinearity)
+        self.cell = RNNStep(self._activation)
         super().__init__(
-            RNNStep(self._activation), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             *extra, device=device, dtype=dtype, transition=transition, learn_initial_state=learn_initial_state, engine=engine,
             recompute=recompute, proj_size=proj_size,
         )  # fmt: skip
@@ -96,9 +74,3 @@ class RNN(RecurrentLayer):
     def extra_repr(self) -> str:
         """Show the activation too."""
         return f"{super().extra_repr()}, nonlinearity={self._activation}"
-
-    def _states(self, hx: Tensor | None) -> State | None:
-        return None if hx is None else (hx,)
-
-    def _final(self, states: State) -> Any:
-        return states[0]

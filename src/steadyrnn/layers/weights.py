@@ -2,32 +2,31 @@
 
 import math
 from abc import ABC
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
 
 from steadyrnn.cells.base import Cell, State
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int, check_weight, refuse_quantization, refuse_script
 from steadyrnn.constraints.base import Constraint, Membership, Projected, membership_tolerance
 from steadyrnn.constraints.computed import as_computed
+from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.held import Holder
 from steadyrnn.constraints.loading import put_back, remember
-from steadyrnn.constraints.registry import JOINT
-from steadyrnn.constraints.sharded import is_sharded, whole, write
+from steadyrnn.constraints.registry import JOINT, as_constraint
+from steadyrnn.constraints.slot import Slot, is_sharded, whole, write
 from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.weights import RecurrentWeight
-from steadyrnn.errors import ConstraintError, DeviceError
+from steadyrnn.engines.base import Recurrence, RecurrentWeight
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, ConstraintError, DeviceError, ShapeError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .arguments import check_bias, check_dtype
-from .transition import Transition, TransitionLike, by_gate
 
-__all__ = ["RecurrentWeights"]
+__all__ = ["RecurrentWeights", "Transition", "TransitionLike", "by_gate"]
+
+TransitionLike = str | Constraint | Mapping[str, str | Constraint]
 
 
 class RecurrentWeights(Holder, Projected, ABC):
@@ -41,9 +40,10 @@ class RecurrentWeights(Holder, Projected, ABC):
     cell: Cell
     bias: bool | Literal["single"]
 
-    def _prepare(self, cell: Cell, input_size: int, hidden_size: int, bias: bool | Literal["single"]) -> None:
+    def _prepare(self, input_size: int, hidden_size: int, bias: bool | Literal["single"]) -> None:
         """Check and keep what every recurrent module has."""
-        self.cell = cell
+        if "cell" not in self.__dict__ and not hasattr(type(self), "cell"):
+            raise ArgumentTypeError(f"A {type(self).__name__} has no cell. Subclass it, with a cell as the attribute `cell`.")
         self.input_size = check_positive_int("input_size", input_size)
         self.hidden_size = check_positive_int("hidden_size", hidden_size)
         self.bias = check_bias(bias)
@@ -56,7 +56,7 @@ class RecurrentWeights(Holder, Projected, ABC):
 
     def _read_transition(self, transition: TransitionLike | StableLSTM) -> dict[str, Constraint] | StableLSTM:
         """Return a constraint a gate, or the joint one (of an LSTM)."""
-        if isinstance(self.cell, LSTMStep):
+        if self.cell.record.theorem == "lstm":  # what joint constraints are about
             if isinstance(transition, str) and transition in JOINT:
                 return JOINT[transition]()
             if isinstance(transition, StableLSTM):
@@ -89,7 +89,8 @@ class RecurrentWeights(Holder, Projected, ABC):
             shapes["bias_ih"] = (gates,)
         if self.bias is True:
             shapes["bias_hh"] = (gates,)
-        theta = self.cell.activation.parameter_size(size) if isinstance(self.cell, RNNStep) else None
+        activation = self.cell.record.activation
+        theta = None if activation is None else activation.parameter_size(size)
         if theta is not None:
             shapes["activation"] = (theta,)
         if learned:
@@ -99,7 +100,22 @@ class RecurrentWeights(Holder, Projected, ABC):
 
     def _state_names(self) -> tuple[str, ...]:
         """Return the names of the learned initial states."""
-        return ("initial_state", "initial_cell")[: self.cell.states]
+        return tuple(f"initial_{name}" for name in self.cell.record.state_names)
+
+    def _states(self, hx: Any) -> State | None:
+        """Return the user's state, a tensor or a tuple of them, as a tuple, or None."""
+        names = self.cell.record.state_names
+        if hx is None or len(names) == 1:
+            return None if hx is None else (hx,)
+        if not isinstance(hx, tuple | list) or len(hx) != len(names):
+            wanted = "a pair (h, c)" if len(names) == 2 else f"a tuple of {len(names)} tensors"
+            came = f"has {len(hx)} entries" if isinstance(hx, tuple | list) else f"is of type {type(hx).__name__}"
+            raise ArgumentTypeError(f"`hx` must be {wanted} for this {type(self).__name__}, but {came}.")
+        return tuple(hx)
+
+    def _final(self, states: State) -> Any:
+        """Return states in the form the user gets them: a tensor, or a tuple of several."""
+        return states[0] if len(states) == 1 else states
 
     def reset_parameters(self) -> None:
         r"""Draw every weight afresh: torch's uniform :math:`\pm 1/\sqrt{H}`; slots by their constraint; states zero."""
@@ -231,6 +247,94 @@ class RecurrentWeights(Holder, Projected, ABC):
         if tensor is None:  # torch's pruning and parametrization move parameters elsewhere and leave one under the name
             tensor = getattr(self, name, None)
         return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
+
+
+def by_gate(transition: TransitionLike, gates: str, candidate: str) -> dict[str, Constraint]:
+    """Return a constraint for each gate: one alone is the candidate's, a mapping names gates, the rest are free.
+
+    Example:
+        >>> {gate: type(c).__name__ for gate, c in by_gate("spectral", "rzn", "n").items()}
+        {'r': 'Free', 'z': 'Free', 'n': 'Spectral'}
+    """
+    named = dict(transition) if isinstance(transition, Mapping) else {candidate: transition}
+    unknown = [str(gate) for gate in named if gate not in tuple(gates)]
+    if unknown:
+        raise ArgumentError(f"`transition` names the gate {unknown[0]!r}, but the gates are {', '.join(gates)}.")
+    return {gate: as_constraint("transition", named.get(gate, "free")) for gate in gates}
+
+
+class Transition(nn.Module):
+    """The recurrent weight, shape (G * H, H), as one slot a gate; each gate is in its set by itself.
+
+    Args:
+        constraints: The constraint of each gate, in the order of the gates.
+        size: H.
+        device: Where the raw tensors live.
+        dtype: Their dtype.
+
+    Example:
+        >>> transition = Transition({"h": Free()}, 3)
+        >>> transition.weight().shape
+        torch.Size([3, 3])
+    """
+
+    def __init__(
+        self,
+        constraints: Mapping[str, Constraint],
+        size: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for gate, constraint in constraints.items():
+            self.add_module(gate, Slot(constraint, size, size, device, dtype))
+
+    def slots(self) -> dict[str, Slot]:
+        """Return the slot of each gate."""
+        return {gate: slot for gate, slot in self._modules.items() if isinstance(slot, Slot)}
+
+    def weight(self) -> Tensor:
+        """Return the weights of all gates, stacked: (G * H, H)."""
+        weights = [slot.weight() for slot in self.slots().values()]
+        return weights[0] if len(weights) == 1 else torch.cat(weights)
+
+    def gates(self) -> RecurrentWeight:
+        """Return the weight of each gate, in factored form where it has one."""
+        gates = tuple(slot.gate() for slot in self.slots().values())
+        return gates[0] if len(gates) == 1 else gates
+
+    def assign(self, weight: Tensor) -> None:
+        """Set every gate from the stacked weight (G * H, H); either all gates take theirs, or none changes."""
+        slots = self.slots()
+        size = next(iter(slots.values())).constraint.columns
+        if not isinstance(weight, Tensor):
+            raise ArgumentTypeError(f"`weight_hh` must be a tensor, but is of type {type(weight).__name__}.")
+        if tuple(weight.shape) != (len(slots) * size, size):
+            raise ShapeError(f"`weight_hh` must have shape {(len(slots) * size, size)}, but has {tuple(weight.shape)}.")
+        check_weight("weight_hh", weight)
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+        try:
+            for slot, part in zip(slots.values(), weight.split(size), strict=True):
+                slot.assign(part)
+        except Exception:
+            self.restore(kept)
+            raise
+
+    @torch.no_grad()
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        """Put back raw tensors, and what constraints note in buffers beside them."""
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(kept[name])
+
+    def reset(self) -> None:
+        """Draw every gate afresh."""
+        for slot in self.slots().values():
+            slot.reset()
+
+    @staticmethod
+    def is_free(constraints: Mapping[str, Constraint]) -> bool:
+        """Say whether no gate is constrained, so that a plain parameter does."""
+        return all(isinstance(constraint, Free) for constraint in constraints.values())
 
 
 def _parts(weight: RecurrentWeight | None) -> Iterable[Tensor | None]:

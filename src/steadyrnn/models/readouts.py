@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from steadyrnn.layers.packed import open_sequence
+from steadyrnn.layers.sequence import open_sequence
 
 __all__ = ["READOUTS", "Readout", "Sequence", "final_states", "last_inputs", "run_padded", "zero_padding"]
 

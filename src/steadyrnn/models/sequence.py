@@ -10,7 +10,7 @@ from steadyrnn.checks import check_interval, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.linear import Linear
-from steadyrnn.layers.packed import check_lengths
+from steadyrnn.layers.sequence import check_lengths
 
 from .readouts import READOUTS, Sequence, run_padded, zero_padding
 from .tokens import check_tokens

@@ -11,15 +11,14 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
 from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, in_norm, layer_constants
-from steadyrnn.bounds.memory import first_step, power_above, product_above
-from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm, above
+from steadyrnn.bounds.memory import first_step
+from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm, above, power_above, product_above
 from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agree
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.base import Recurrence, flattened, grouped, stacked
 from steadyrnn.engines.cuda.norms import every_norm
 from steadyrnn.engines.loop.ops import is_kept
-from steadyrnn.engines.weights import flattened, grouped, stacked
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 
@@ -48,7 +47,7 @@ def is_kinked(certificate: LayerCertificate) -> bool:
     """Say whether the layer's activation is linear on either side of zero.
 
     Example:
-        >>> from steadyrnn.certificates.layer import read_layers
+        >>> from steadyrnn.certificates.certify import read_layers
         >>> [is_kinked(read_layers(sr.RNN(2, 3, nonlinearity=name))[0]) for name in ("relu", "tanh")]
         [True, False]
     """
@@ -60,7 +59,7 @@ def gradient_refusal(certificates: list[LayerCertificate]) -> str | None:
     """Return why no theorem bounds the gradient, as a clause; None where one does.
 
     Example:
-        >>> from steadyrnn.certificates.layer import read_layers
+        >>> from steadyrnn.certificates.certify import read_layers
         >>> gradient_refusal(read_layers(sr.GRU(2, 3), input_bound=1.0))
         'no theorem gives it for a gated cell'
     """

@@ -9,20 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.memory import product_above
-from steadyrnn.bounds.norms import above, input_slack
+from steadyrnn.bounds.norms import above, input_slack, product_above
 from steadyrnn.cells.base import State
-from steadyrnn.certificates.advice import way_out
-from steadyrnn.certificates.layer import LayerCertificate, certify_layer, dropout_scale, read_layers, refresh
+from steadyrnn.certificates.certify import certify_layer, dropout_scale, read_layers, refresh
+from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
+from steadyrnn.certificates.theories import THEORIES
 from steadyrnn.checks import carries_transform, uncompiled, without_autocast
 from steadyrnn.engines.async_result import AsyncResult, largest_norm
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
-from steadyrnn.layers.arguments import check_input, check_states
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.packed import Opened, close_sequence, open_sequence
+from steadyrnn.layers.sequence import Opened, check_input, check_states, close_sequence, open_sequence
 
 from .gradients import gradient_refusal
 from .plan import Request, measure_decay, share_tolerance, stack_gain
@@ -216,9 +215,10 @@ class Parallel(nn.Module):
         certificates = self._read(known)
         for one in certificates:
             if not one.best.stable:
+                advice = THEORIES[one.weights.cell.record.theorem].advise(one)
                 raise ConversionError(
                     f"no certificate found: lambda = {one.best.rate:.6g} >= 1 for layer {one.name} in the {one.best.norm.name} "
-                    f"({one.best.theorem}). Only what contracts can be run in windows. {way_out(one)}"
+                    f"({one.best.theorem}). Only what contracts can be run in windows. {advice}"
                 )
         kept = tuple(tensor.clone() for tensor in weights)
         self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(measure_decay, certificates)), stamp, kept, counted)

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.memory import product_above, state_radius
-from steadyrnn.bounds.norms import MaxNorm, above
+from steadyrnn.bounds.norms import MaxNorm, above, product_above, state_radius
 from steadyrnn.bounds.parallel import required_warmup, rounding_error
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes, local_rounding

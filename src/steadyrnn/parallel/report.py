@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from steadyrnn.bounds.norms import above
+from steadyrnn.certificates.base import LayeredReport, LayerRecord
 from steadyrnn.errors import CertificateError
 
 from .gradients import Evidence
@@ -12,13 +13,10 @@ __all__ = ["LayerRun", "ParallelReport"]
 
 
 @dataclass(frozen=True)
-class LayerRun:
+class LayerRun(LayerRecord):
     """One layer of the stack in one call.
 
     Args:
-        name: The end of the names of its weights.
-        rate: The proven rate of contraction.
-        norm: The norm it holds in.
         warmup: Steps that each window runs before its outputs count.
         chunk: Steps whose outputs count.
         windows: How many windows ran as one batch; 1 is the sequential run.
@@ -32,9 +30,6 @@ class LayerRun:
             run was not verified.
     """
 
-    name: str
-    rate: float
-    norm: str
     warmup: int
     chunk: int
     windows: int
@@ -47,7 +42,7 @@ class LayerRun:
 
 
 @dataclass(frozen=True)
-class ParallelReport:
+class ParallelReport(LayeredReport[LayerRun]):
     """What the last call proves: every h_t is within ``error`` (2-norm) of the sequential run's.
 
     That is ``truncation + rounding``, or, where the call was verified, one number that was proven from the states themselves.
@@ -63,11 +58,6 @@ class ParallelReport:
     tol: float
     layers: tuple[LayerRun, ...]
     evidence: Evidence = field(default_factory=Evidence, compare=False, repr=False)
-
-    @property
-    def slowest(self) -> LayerRun:
-        """The run of the layer with the largest rate."""
-        return max(self.layers, key=lambda layer: layer.rate)
 
     @property
     def truncation(self) -> float:
@@ -135,16 +125,6 @@ class ParallelReport:
     def windows(self) -> int:
         """How many windows ran as one batch."""
         return self.slowest.windows
-
-    @property
-    def rate(self) -> float:
-        """The largest rate of a layer."""
-        return self.slowest.rate
-
-    @property
-    def norm(self) -> str:
-        """The norm of that rate."""
-        return self.slowest.norm
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; ``gradient`` (of truncation alone) is None where there is no bound."""

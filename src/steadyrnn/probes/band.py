@@ -8,14 +8,11 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Activation
-from steadyrnn.bounds.memory import power_above, product_above
-from steadyrnn.bounds.norms import ROUND_OFF, above, below
+from steadyrnn.bounds.norms import ROUND_OFF, above, below, power_above, product_above, spectral_norm_bound
 from steadyrnn.bounds.sandwich import gradient_sandwich, singular_enclosure
-from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.layer import read_layers
+from steadyrnn.certificates.certify import read_layers
 from steadyrnn.certificates.reading import Weights
 from steadyrnn.errors import CertificateError
-from steadyrnn.linalg.norms import spectral_norm_bound
 
 from .adjoint import matrix_norms
 from .losses import Partials
@@ -23,6 +20,7 @@ from .unrolled import Unrolled
 
 __all__ = ["Band", "certified_band"]
 
+SANDWICH = "Theorem 1 of Lin and Wang, with singular values (docs/notes/mathematics.md, 3.3)"
 _TINY = 2.0**-1022  # the smallest number that float64 holds to full precision
 
 
@@ -89,8 +87,9 @@ def _check_direct(run: Unrolled, partials: Partials | None) -> None:
 def _step_bounds(run: Unrolled, count: int) -> StepBounds:
     """Return bounds on the Jacobian of 0 to ``count - 1`` steps of the top layer."""
     top = run.weights[-1]
-    if isinstance(top.cell, RNNStep):
-        return _of_rnn(top, top.cell.activation, count)
+    activation = top.cell.record.activation
+    if activation is not None:
+        return _of_rnn(top, activation, count)
     longest = float(torch.linalg.vector_norm(run.inputs.double(), dim=-1).max())
     longest = above(longest, 16 + run.inputs.shape[2])
     layer = read_layers(run.rnn, longest)[-1]
@@ -109,8 +108,8 @@ def _of_rnn(weights: Weights, activation: Activation, count: int) -> StepBounds:
     """Return the sandwich of an Elman layer."""
     steepness: tuple[float, float] = activation.steepness
     if not activation.elementwise:
-        if weights.theta is None or bool((weights.theta > 0).any()):
-            raise CertificateError(f"{activation.name} with a positive shift is not Lipschitz (MATH 3.9)")
+        if weights.theta is None or not math.isfinite(activation.slope_bounds(weights.theta)[1]):
+            raise CertificateError(f"{activation.name} with a positive shift is not Lipschitz (docs/notes/mathematics.md, 3.9)")
         steepness = (0.0, steepness[1])
     values = singular_enclosure(weights.weight_hh)
     weakest = replace(values, mean=values.smallest)  # with all singular values so small, the norm is the smallest one
@@ -119,7 +118,7 @@ def _of_rnn(weights: Weights, activation: Activation, count: int) -> StepBounds:
     gain = above(steepness[1] * spectral_norm_bound(weights.weight_ih))
     entry = [product_above(number, gain) for number in high]
     step = gradient_sandwich(values, steepness, 1)
-    source = f"MATH 3.3: a step multiplies the norm by {step[0]:.6g} to {step[1]:.6g}"
+    source = f"{SANDWICH}: a step multiplies the norm by {step[0]:.6g} to {step[1]:.6g}"
     return StepBounds(_as_tensor(low), _as_tensor(high), _as_tensor(least), _as_tensor(entry), source)
 
 
@@ -149,7 +148,7 @@ def _of_loss(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
 
 
 def _of_losses(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
-    """Return the band of the gradients of a loss a step, by distance."""
+    """Return the band of the gradients of one loss per step, by distance."""
     sizes, roundings = _sizes(partials), torch.full(high.shape, partials.states.shape[-1], device="cpu")
     largest = sizes.max()
     highs = high * largest if largest > 0 else torch.zeros_like(high)

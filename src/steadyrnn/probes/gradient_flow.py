@@ -106,7 +106,8 @@ def gradient_flow(module: nn.Module, input: Tensor, loss: Loss | None = None, wr
     the weights as stored. So no rounding of single precision is measured, and what is measured lies in the band up to a
     relative rounding of about :math:`T H 2^{-53}`. A norm beyond the range of float64 is reported as infinity.
 
-    The band is MATH 3.3's for an RNN. A GRU or LSTM has MATH 7's upper bound, for inputs as long as the longest one here.
+    The band is that of Note [mathematics], section 3.3, for an RNN. A GRU or LSTM has the upper bound of section 7, for inputs
+    as long as the longest one here.
     A gradient of a loss is bounded by the sum of what the loss sees at later times, each times its Jacobian's bound.
 
     One pass forwards and one backwards, in which all rows of the Jacobian go through a step as one batch:

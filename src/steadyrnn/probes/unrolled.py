@@ -12,8 +12,8 @@ from steadyrnn.checks import check_finite, without_autocast
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
-from steadyrnn.layers.arguments import check_input
 from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.sequence import check_input
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.tokens import check_tokens
 

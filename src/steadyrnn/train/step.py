@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.constraints.membership import sites
 from steadyrnn.constraints.optimizer import penalty
-from steadyrnn.constraints.sites import sites
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Task
 

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, flattened, grouped
 from steadyrnn.engines.cuda import engine as room
 from steadyrnn.engines.cuda.engine import OP, CUDAEngine, takes
 from steadyrnn.engines.cuda.plan import gather_layout
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened, grouped
 from steadyrnn.gpu import nvrtc
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
 from tests.support.gpu import KINKED, away_from_kinks, compare, on_gpu

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, flattened
 from steadyrnn.engines.cuda.factored import (
     HIGHEST_RANK,
     WIDEST,
@@ -25,7 +25,6 @@ from steadyrnn.engines.loop.call import Call, Forward, Gradients, Kernel
 from steadyrnn.engines.loop.ops import register, run_op
 from steadyrnn.engines.loop.products import History
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_within_budget, errors
 from tests.support.gpu import KINKED, away_from_kinks, on_gpu

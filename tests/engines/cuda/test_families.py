@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyrnn.activations import Absolute, Activation
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, flattened
 from steadyrnn.engines.cuda import factored, families
 from steadyrnn.engines.cuda.engine import loop_of
 from steadyrnn.engines.cuda.kinds import KINDS
@@ -18,7 +18,6 @@ from steadyrnn.engines.cuda.launch import Rows
 from steadyrnn.engines.loop.call import Call, Forward, Gradients, Kernel
 from steadyrnn.engines.loop.ops import register, run_op
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.weights import flattened
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_within_budget
 from tests.support.memory import poisoned_memory

@@ -12,13 +12,12 @@ import steadyrnn as sr
 from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.layer import read_layers
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.certificates.certify import read_layers
+from steadyrnn.engines.base import Engine, Recurrence, stacked
 from steadyrnn.engines.cuda import window_loop
 from steadyrnn.engines.cuda.window_gradients import plain_windows
 from steadyrnn.engines.cuda.window_loop import Way
 from steadyrnn.engines.cuda.windows import FusedWindows, input_part, refusal
-from steadyrnn.engines.weights import stacked
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 from steadyrnn.parallel import run as parallel

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.loop import memory
-from steadyrnn.engines.loop.memory import Steps, flushed_denormals, scratch
+from steadyrnn.engines.cpu.engine import flushed_denormals
+from steadyrnn.engines.loop import family
+from steadyrnn.engines.loop.family import Steps, scratch
 from steadyrnn.engines.select import ENGINES
 from tests.support.recurrences import Case, make
 
@@ -34,10 +35,10 @@ def test_scratch_of_another_name_or_dtype_is_other_memory() -> None:
 
 
 def test_large_scratch_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "KEPT_BYTES", 64)
+    monkeypatch.setattr(family, "KEPT_BYTES", 64)
     like = torch.zeros(1)
     scratch("test_large", (1000,), like)
-    assert ("test_large", like.dtype) not in memory._LOCAL.kept
+    assert ("test_large", like.dtype) not in family._LOCAL.kept
 
 
 def test_scratch_made_in_inference_mode_is_an_ordinary_tensor() -> None:

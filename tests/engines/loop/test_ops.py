@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.base import Recurrence, flattened
 from steadyrnn.engines.cpu.engine import OPS
 from steadyrnn.engines.select import ENGINES
-from steadyrnn.engines.weights import flattened
 from tests.support.errors import assert_equal_up_to_rounding
 from tests.support.recurrences import Case, make
 

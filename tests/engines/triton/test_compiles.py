@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
+from steadyrnn.engines.base import flattened
 from steadyrnn.engines.loop.call import Call
 from steadyrnn.engines.triton.kernel import TritonKernel
-from steadyrnn.engines.weights import flattened
 from tests.support.interpreted import copied_kernels
 from tests.support.recurrences import Case, make
 
@@ -130,6 +130,6 @@ def test_kernels_compile_in_float64(name: str) -> None:
 @pytest.mark.parametrize(("capability", "kibibytes"), [(80, 163), (86, 99)])
 @pytest.mark.parametrize("name", ["rnn-tanh", "gru-after", "lstm"])
 def test_kernels_fit_the_shared_memory_of_other_gpus(name: str, kibibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.engines.triton.launch.room_for", lambda x: kibibytes * 1024)
+    monkeypatch.setattr("steadyrnn.engines.triton.launch.shared_memory_of", lambda x: kibibytes * 1024)
     for kernel in compile_both(name, Case(hidden=128), torch.bfloat16):
         assert kernel.metadata.shared <= kibibytes * 1024

@@ -14,7 +14,7 @@ from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Engine, Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.triton import engine as engine_module
-from steadyrnn.engines.triton.engine import TritonEngine, arranged
+from steadyrnn.engines.triton.engine import TritonEngine, choose_form
 from steadyrnn.engines.triton.gradients import DEPTH, WAYS, summed
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget
 from tests.support.gpu import compare, on_gpu
@@ -272,7 +272,7 @@ def test_what_has_no_kernel_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("name", "hidden", "count"), [("rnn-tanh", 128, 3), ("rnn-tanh", 7, 1), ("gru-after", 128, 1)])
 def test_factors_are_kept_where_they_pay(name: str, hidden: int, count: int) -> None:
     run = make(CELLS[name], Case(hidden=hidden, factored=True), torch.float32)
-    assert len(arranged(run.weight_hh, run)) == count
+    assert len(choose_form(run.weight_hh, run)) == count
 
 
 def check_on_gpu(name: str, case: Case, dtype: torch.dtype) -> None:
@@ -301,7 +301,7 @@ def test_other_dtypes_on_a_gpu(name: str, case: Case, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("case", [*FACTORED, Case(steps=100, batch=40, hidden=512, factored=True)], ids=str)
 @pytest.mark.parametrize("name", ["rnn-tanh", "rnn-modrelu"])
 def test_factors_on_a_gpu(name: str, case: Case, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "factored_pays", lambda size, rank: True)
+    monkeypatch.setattr(engine_module, "factored_is_faster", lambda size, rank: True)
     check_on_gpu(name, case, dtype)
 
 

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, Visit, folded_bias, head
-from ..loop.memory import Steps, scratch
+from ..loop.family import Family, Steps, Visit, folded_bias, head, scratch
 from ..loop.products import gate_products
 
 __all__ = ["LSTMFamily"]

@@ -1,34 +1,32 @@
-"""The LSTM through torch's own oneDNN layer, where it takes the call: in eager mode as it is, elsewhere inside our op."""
+"""The LSTM through torch's own oneDNN layer, where that supports the call: in eager mode as it is, elsewhere inside our op."""
 
 import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import State
-from steadyrnn.errors import EngineError
 
 from ..base import Recurrence
-from ..loop.call import Call, Forward, Gradients
+from ..loop.call import Forward, Gradients
 from ..loop.family import Family
-from ..loop.memory import flushed_denormals
 
-__all__ = ["OneDNNFamily", "onednn_runs", "onednn_takes", "run_onednn"]
+__all__ = ["OneDNNFamily", "run_onednn", "supports_onednn"]
 
 _LSTM_MODE = 2  # torch's number for an LSTM in its own recurrent ops
 _layer = torch.ops.aten.mkldnn_rnn_layer.default
 _layer_backward = torch.ops.aten.mkldnn_rnn_layer_backward.default
 
 
-def onednn_takes(call: Call) -> bool:
-    """Say whether torch's oneDNN layer can run this call: float32, stacked gates, every row of full length, nothing empty."""
-    x, sizes = call.input, (call.input.numel(), call.state[0].numel())
-    plain = len(call.recurrent) == 1 and call.sizes is None and x.dtype == torch.float32 and x.device.type == "cpu"
-    return plain and 0 not in sizes and torch.backends.mkldnn.is_available()
+def supports_onednn(x: Tensor, h: Tensor, recurrent: list[Tensor], ragged: bool) -> bool:
+    """Say whether torch's oneDNN layer can run a call: float32, stacked gates, every row of full length, nothing empty.
 
-
-def onednn_runs(run: Recurrence, recurrent: list[Tensor]) -> bool:
-    """Say the same of a recurrence with these tensors of its weight, none of which are recomputed."""
-    call = Call(run.input, list(run.state), run.weight_ih, recurrent, None, None, None, None, run.reverse)
-    return run.cell.key == "lstm" and run.batch_sizes is None and not run.recompute and onednn_takes(call)
+    Args:
+        x: The input, shape (T, B, D).
+        h: The first of the initial states, shape (B, H).
+        recurrent: The tensors of the recurrent weight.
+        ragged: Whether rows have lengths of their own.
+    """
+    plain = len(recurrent) == 1 and not ragged and x.dtype == torch.float32 and x.device.type == "cpu"
+    return plain and 0 not in (x.numel(), h.numel()) and torch.backends.mkldnn.is_available()
 
 
 def run_onednn(run: Recurrence, weight_hh: Tensor, keep: bool) -> tuple[Tensor, State]:
@@ -38,11 +36,10 @@ def run_onednn(run: Recurrence, weight_hh: Tensor, keep: bool) -> tuple[Tensor, 
         zero = weight_ih.new_zeros(weight_ih.shape[0])
         bias_ih, bias_hh = (zero if bias is None else bias for bias in (bias_ih, bias_hh))
     h, c = (state.contiguous() for state in run.state)
-    with flushed_denormals():
-        output, h_n, c_n, _ = _layer(
-            run.input.contiguous(), weight_ih, weight_hh.contiguous(), bias_ih, bias_hh, h, c, run.reverse, [], _LSTM_MODE,
-            weight_hh.shape[1], 1, True, False, False, keep,
-        )  # fmt: skip
+    output, h_n, c_n, _ = _layer(
+        run.input.contiguous(), weight_ih, weight_hh.contiguous(), bias_ih, bias_hh, h, c, run.reverse, [], _LSTM_MODE,
+        weight_hh.shape[1], 1, True, False, False, keep,
+    )  # fmt: skip
     return output, (h_n, c_n)
 
 
@@ -50,8 +47,8 @@ class OneDNNFamily(Family):
     """The same function through the op that ``torch.nn.LSTM`` uses; the stash is its workspace."""
 
     def stash_like(self) -> Tensor:
-        """Raise: only oneDNN knows the size of its workspace."""
-        raise EngineError("The size of oneDNN's workspace is not known before it runs.")
+        """Return bytes of a size that a traced graph leaves open: only oneDNN knows that of its workspace."""
+        return self.call.input.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
 
     def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return both weights and both biases, zero where there is none."""

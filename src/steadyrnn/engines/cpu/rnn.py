@@ -7,11 +7,10 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation
 
+from ..base import Gate, grouped
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, folded_bias, head
-from ..loop.memory import Steps
+from ..loop.family import Family, Steps, folded_bias, head
 from ..loop.products import flat, product_of
-from ..weights import Gate, grouped
 
 __all__ = ["RNNFamily"]
 

@@ -12,10 +12,9 @@ from steadyrnn.errors import EngineError
 from steadyrnn.gpu.nvrtc import Compiled, kernel
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Recurrence
+from ..base import Recurrence, stacked
 from ..loop.call import Call
 from ..loop.products import History, flat
-from ..weights import stacked
 from .direct import Variant
 from .families import ElmanLoop, Products
 from .kinds import KINDS, NUMBERS, PACKAGE

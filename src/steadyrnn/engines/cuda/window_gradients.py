@@ -10,7 +10,8 @@ from torch.nn.functional import pad
 from steadyrnn.checks import without_autocast
 
 from ..base import Recurrence
-from ..loop.double_backward import gradients_of, wants_graph
+from ..loop.double_backward import gradients_of
+from ..loop.ops import wants_graph
 from ..reference import ReferenceEngine
 from .window_loop import Way, run_adjoint, run_windows
 

@@ -16,9 +16,8 @@ from steadyrnn.errors import EngineError
 from steadyrnn.gpu.nvrtc import has_parts
 
 from ..async_result import norm_above
-from ..base import Recurrence
+from ..base import Recurrence, stacked
 from ..loop.family import folded_bias
-from ..weights import stacked
 from ..windows import Windows
 from .kinds import KINDS
 from .window_gradients import Windowed

@@ -4,17 +4,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from steadyrnn.checks import without_autocast
 
-__all__ = ["gradients_of", "wants_graph"]
-
-
-def wants_graph(grads: Sequence[Tensor | None]) -> bool:
-    """Say whether, in a backward, a second derivative is wanted, or one for many cotangents at once."""
-    many = peek_interpreter_stack() is not None or any(g is not None and is_legacy_batchedtensor(g) for g in grads)
-    return torch.is_grad_enabled() or many
+__all__ = ["gradients_of"]
 
 
 def fresh(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -1,8 +1,10 @@
-"""What the loops of all cell families share: the call, the walk over time, and the products outside it."""
+"""What the loops of all cells share: memory, the walk over time, and the products outside it."""
 
+import math
+import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,10 +12,81 @@ from torch import Tensor
 
 from ..base import Recurrence
 from .call import Call, Forward, Gradients
-from .memory import Steps, scratch
-from .products import History, flat
 
-__all__ = ["Family", "Visit", "folded_bias", "head"]
+__all__ = ["KEPT_BYTES", "Family", "History", "Steps", "Visit", "flat", "folded_bias", "head", "scratch"]
+
+KEPT_BYTES = 2**24
+"""The largest scratch tensor that is kept for the next call; a larger one is given back, since it would add to the peak."""
+
+_LOCAL = threading.local()
+_BLOCK = 64  # times whose views exist at once
+
+
+def scratch(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
+    """Return an uninitialised tensor that may hold the memory of an earlier call's.
+
+    Fresh pages cost more than the arithmetic on them, so memory that is neither returned nor saved is used again, one
+    piece a name and thread. Never hand out for a result: the next call would overwrite it.
+
+    Example:
+        >>> scratch("adjoint", (2, 3), torch.zeros(1)).shape
+        torch.Size([2, 3])
+    """
+    size = math.prod(shape)
+    kept: dict[tuple[str, torch.dtype], Tensor] | None = getattr(_LOCAL, "kept", None)
+    if kept is None:
+        kept = _LOCAL.kept = {}
+    memory = kept.get((name, like.dtype))
+    if memory is None or memory.numel() < size:
+        with torch.inference_mode(False):  # an inference tensor could not be written to by a later call outside that mode
+            memory = torch.empty(size, dtype=like.dtype, device=like.device)
+        if size * memory.element_size() <= KEPT_BYTES:
+            kept[name, like.dtype] = memory
+    return memory[:size].view(*shape)
+
+
+class Steps(dict[int, Tensor]):
+    """The views (B, N) of a tensor (T, B, N) by time, of which only those of some neighbouring times exist at once.
+
+    A view takes a hundred times the memory of a number, so a list of all of them would be most of a long run's memory; one
+    by one they would cost as much time as the arithmetic. Times are expected in order, up or down.
+
+    Args:
+        tensor: What is looked at, shape (T, B, N).
+
+    Example:
+        >>> Steps(torch.arange(6).view(3, 1, 2))[2]
+        tensor([[4, 5]])
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def __missing__(self, time: int) -> Tensor:
+        """Make the views of the block of times that ``time`` lies in, in place of those before."""
+        start = time - time % _BLOCK
+        self.clear()
+        self.update(enumerate(self.tensor[start : start + _BLOCK].unbind(0), start))
+        return self[time]
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` (T, B, N) as the matrix (T * B, N)."""
+    return tensor.reshape(tensor.shape[0] * tensor.shape[1], tensor.shape[2])
+
+
+class History(NamedTuple):
+    """What the gradient of a recurrent matrix is made of: adjoints of its results beside the states it was applied to."""
+
+    late: Tensor  # (T - 1, B, N), adjoints but for the first step's
+    early: Tensor  # (T - 1, B, H), states before them
+    first: Tensor  # (B, N), the first step's adjoints, zero for a row of length 0
+    start: Tensor  # (B, H), initial states
+
+    def columns(self, part: slice) -> "History":
+        """Return the history of some of the results."""
+        return self._replace(late=self.late[..., part], first=self.first[..., part])
 
 
 class Visit(NamedTuple):
@@ -100,9 +173,8 @@ class Family(ABC):
         """Return each row's last state, a fresh tensor (B, H); a row of length 0 keeps its initial one."""
         if self.steps == 0:
             return start.clone()
-        last = self.call.times[-1]
         if self.call.sizes is None:
-            return states[last].clone()
+            return states[0 if self.call.reverse else -1].clone()
         result, ended = start.clone(), 0
         order = range(1) if self.call.reverse else range(self.steps - 1, -1, -1)
         for time in order:
@@ -115,9 +187,9 @@ class Family(ABC):
     def first(self, adjoint: Tensor) -> Tensor:
         """Return ``adjoint`` (T, B, ...) at each row's first step, zero for a row of length 0; shape (B, ...)."""
         if not self.call.reverse or self.call.sizes is None:
-            return adjoint[self.call.times[0]]
+            return adjoint[-1 if self.call.reverse else 0]
         result, started = torch.zeros_like(adjoint[0]), 0
-        for time in self.call.times:
+        for time in reversed(range(self.steps)):
             rows = self.call.sizes[time]
             if rows > started:
                 result[started:rows] = adjoint[time, started:rows]

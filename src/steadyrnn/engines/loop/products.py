@@ -1,35 +1,16 @@
 """The product with one recurrent matrix, its adjoint and its gradient: dense, or in factors."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..weights import Gate, as_gates, grouped
-from .memory import scratch
+from ..base import Gate, as_gates, grouped
+from .family import History, flat, scratch
 
 __all__ = ["Dense", "Factored", "History", "Product", "flat", "gate_products", "product_of"]
-
-
-def flat(tensor: Tensor) -> Tensor:
-    """Return ``tensor`` (T, B, N) as the matrix (T * B, N)."""
-    return tensor.reshape(tensor.shape[0] * tensor.shape[1], tensor.shape[2])
-
-
-class History(NamedTuple):
-    """What the gradient of a recurrent matrix is made of: adjoints of its results beside the states it was applied to."""
-
-    late: Tensor  # (T - 1, B, N), adjoints but for the first step's
-    early: Tensor  # (T - 1, B, H), states before them
-    first: Tensor  # (B, N), the first step's adjoints, zero for a row of length 0
-    start: Tensor  # (B, H), initial states
-
-    def columns(self, part: slice) -> "History":
-        """Return the history of some of the results."""
-        return self._replace(late=self.late[..., part], first=self.first[..., part])
 
 
 class Product(ABC):

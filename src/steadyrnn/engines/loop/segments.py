@@ -8,8 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell
 
-from ..cpu.families import family_of
-from .call import Call, Forward, Gradients
+from .call import Call, Forward, Gradients, Kernel
 
 __all__ = ["run_segments", "run_segments_back", "segment_count", "segments_like"]
 
@@ -38,14 +37,14 @@ def piece(call: Call, times: range, state: list[Tensor]) -> Call:
     return call._replace(input=call.input[times.start : times.stop], state=state, sizes=sizes)
 
 
-def run_segments(call: Call, cell: Cell) -> Forward:
-    """Run ``call`` piece by piece; the stash holds the state before each, shape (segments, states, B, H)."""
+def run_segments(kernel: Kernel, call: Call, cell: Cell) -> Forward:
+    """Run ``call`` piece by piece on a kernel; the stash holds the state before each, shape (segments, states, B, H)."""
     steps, batch = call.input.shape[:2]
     output = call.input.new_empty(steps, batch, call.state[0].shape[1])
     state, starts = [s.clone() for s in call.state], []
     for times in cuts(call):
         starts.append(torch.stack(state))
-        done = family_of(piece(call, times, state), cell, whole=False).forward(keep=False)
+        done = kernel.forward(piece(call, times, state), cell, False, False)
         output[times.start : times.stop] = done.output
         state = done.state
     return Forward(output, state, torch.stack(starts) if starts else segments_like(call))
@@ -64,34 +63,26 @@ def segments_like(call: Call) -> Tensor:
 
 
 def run_segments_back(
-    call: Call,
-    cell: Cell,
-    stash: Tensor,
-    grad_output: Tensor | None,
-    grad_state: list[Tensor | None],
+    kernel: Kernel, call: Call, cell: Cell, stash: Tensor, grad_output: Tensor | None, grad_state: list[Tensor | None],
     needs_input: bool,
-) -> Gradients:
-    """Run the adjoint of :func:`run_segments`, each segment forward again and then back."""
+) -> Gradients:  # fmt: skip
+    """Run the backward of :func:`run_segments`, each segment forward again and then back."""
     total: Gradients | None = None
     grad_input = torch.zeros_like(call.input) if needs_input else None
     pieces = cuts(call)
     for times, start in zip(pieces[::-1], stash.flip(0), strict=True):
-        family = family_of(piece(call, times, list(start)), cell, whole=False)
-        done = family.forward(keep=True)
+        segment = piece(call, times, list(start))
+        done = kernel.forward(segment, cell, False, True)
         grads = None if grad_output is None else grad_output[times.start : times.stop]
-        part = family.backward(done, grads, grad_state, needs_input)
+        part = kernel.backward(segment, cell, False, done, grads, grad_state, needs_input)
         if grad_input is not None and part.input is not None:
             grad_input[times.start : times.stop] = part.input
         grad_state = list(part.state)
         total = part if total is None else added(total, part)
     if total is None:
-        total = family_of(call, cell, whole=False).backward(Forward(grad_like(call), [], stash), None, grad_state, needs_input)
+        empty = Forward(call.input.new_empty(0, call.input.shape[1], call.state[0].shape[1]), [], stash)
+        total = kernel.backward(call, cell, False, empty, None, grad_state, needs_input)
     return total._replace(input=grad_input)
-
-
-def grad_like(call: Call) -> Tensor:
-    """Return an empty output for a run of no steps."""
-    return call.input.new_empty(0, call.input.shape[1], call.state[0].shape[1])
 
 
 def added(total: Gradients, part: Gradients) -> Gradients:

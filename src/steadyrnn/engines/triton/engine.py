@@ -10,17 +10,15 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import constant_result
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Engine, Recurrence
+from ..base import Engine, Recurrence, RecurrentWeight, flattened, stacked
 from ..loop.ops import register, run_op
-from ..weights import RecurrentWeight, flattened, stacked
-from .forms import form_of
 from .kernel import TritonKernel
+from .specs import spec_of
 
-__all__ = ["OP", "TritonEngine", "factored_pays"]
+__all__ = ["OP", "TritonEngine", "factored_is_faster"]
 
 OP = register("triton", "cuda", TritonKernel())
 _INSTALLED = find_spec("triton") is not None  # here, since a compiler cannot look into it
@@ -37,20 +35,24 @@ def is_capable(index: int) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(index) >= _CAPABLE
 
 
-def factored_pays(size: int, rank: int) -> bool:
+def factored_is_faster(size: int, rank: int) -> bool:
     """Say whether a step in factors costs less than one with the dense weight: two thin products and a barrier more.
 
     Example:
-        >>> factored_pays(512, 32), factored_pays(64, 32)
+        >>> factored_is_faster(512, 32), factored_is_faster(64, 32)
         (True, False)
     """
     return size >= 128 and 4 * rank <= size
 
 
-def arranged(weight: RecurrentWeight, recurrence: Recurrence) -> list[Tensor]:
-    """Return the tensors of a weight as the kernels take it: factors of an Elman layer where they pay, else dense."""
+def choose_form(weight: RecurrentWeight, recurrence: Recurrence) -> list[Tensor]:
+    """Return the tensors of a weight as the kernels read it: factors of an Elman layer where they are faster, else dense."""
     dtype = recurrence.input.dtype
-    if isinstance(weight, DiagonalLowRank) and isinstance(recurrence.cell, RNNStep) and factored_pays(*weight.left.shape):
+    if (
+        isinstance(weight, DiagonalLowRank)
+        and recurrence.cell.record.kernel == "elman"
+        and factored_is_faster(*weight.left.shape)
+    ):
         return flattened(weight.to(dtype))
     return [stacked(weight, dtype)]
 
@@ -61,20 +63,20 @@ class TritonEngine(Engine):
     name = "triton"
 
     def refusal(self, recurrence: Recurrence) -> str | None:
-        """Return why not: no Triton, nothing to build with, another device, a cell or dtype without a kernel."""
+        """Return why not: another device, a cell or dtype without a kernel, no Triton, nothing to build with."""
         x = recurrence.input
-        if not _INSTALLED:
-            return "triton is not installed"
         if x.device.type != "cuda":
             return f"its tensors are on {x.device.type}"
+        if spec_of(recurrence.cell) is None:
+            return f"there is no kernel for the cell {recurrence.cell.key}"
+        if not _INSTALLED:
+            return "triton is not installed"
         if not _BUILDS:
             return "triton finds no C compiler, or no header of Python's"
         if not is_capable(x.device.index or 0):
             return "its kernels need an NVIDIA GPU of compute capability 8.0 or above"
-        if form_of(recurrence.cell) is None:
-            return f"there is no kernel for the cell {recurrence.cell.key}"
         return None if x.dtype in _DTYPES else f"its dtype is {x.dtype}"
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
-        return run_op(OP, recurrence, arranged(recurrence.weight_hh, recurrence))
+        return run_op(OP, recurrence, choose_form(recurrence.weight_hh, recurrence))

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from steadyrnn.linalg.operators import DiagonalLowRank
 
+from ..base import Gate, grouped
 from ..loop.call import Call
 from ..loop.products import History, flat, product_of
-from ..weights import Gate, grouped
-from .forms import Form
 from .launch import Loop, inside, row_lengths
+from .specs import CellSpec
 
 __all__ = ["bias_gradients", "input_gradients", "start_gradient", "summed", "weight_gradients"]
 
@@ -62,13 +62,13 @@ def dense_gradient(history: History) -> Tensor:
     return summed(flat(late), flat(early)).addmm_(first.t(), start)
 
 
-def weight_gradients(call: Call, form: Form, adjoint: Tensor, output: Tensor, extra: Tensor | None) -> list[Tensor]:
+def weight_gradients(call: Call, spec: CellSpec, adjoint: Tensor, output: Tensor, extra: Tensor | None) -> list[Tensor]:
     """Return the gradient of the recurrent weight, or of each of its factors."""
     size = output.shape[2]
-    if form.step == "gru_after":  # slots are n behind the reset gate, r, z, and n before it
+    if spec.step == "gru_after":  # slots are n behind the reset gate, r, z, and n before it
         grad = dense_gradient(history(call, adjoint[..., : 3 * size], output))
         return [torch.cat([grad[size:], grad[:size]])]
-    if form.step == "gru_before" and extra is not None:
+    if spec.step == "gru_before" and extra is not None:
         grad = dense_gradient(history(call, adjoint[..., : 2 * size], output))
         return [torch.cat([grad, summed(flat(adjoint[..., 2 * size :]), flat(extra))])]
     if len(call.recurrent) == 1:
@@ -83,13 +83,13 @@ def input_gradients(call: Call, adjoint: Tensor, needs_input: bool) -> tuple[Ten
     return grad_x, summed(rows, flat(call.input))
 
 
-def bias_gradients(call: Call, form: Form, adjoint: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def bias_gradients(call: Call, spec: CellSpec, adjoint: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Return the gradients of both biases, None where there is none."""
     if call.bias_ih is None and call.bias_hh is None:
         return None, None
     total, size = adjoint.sum((0, 1)), call.state[0].shape[1]
     input_part = total[len(total) - call.weight_ih.shape[0] :]
-    state_part = torch.cat([total[size : 3 * size], total[:size]]) if form.step == "gru_after" else total
+    state_part = torch.cat([total[size : 3 * size], total[:size]]) if spec.step == "gru_after" else total
     return (
         None if call.bias_ih is None else input_part.clone(),
         None if call.bias_hh is None else state_part.clone(),
@@ -98,7 +98,7 @@ def bias_gradients(call: Call, form: Form, adjoint: Tensor) -> tuple[Tensor | No
 
 def start_gradient(loop: Loop) -> Tensor:
     """Return the gradient of the initial state, (B, H): what the loop left, and what its last adjoints pull back."""
-    call, count = loop.call, loop.form.pulled
+    call, count = loop.call, loop.spec.pulled
     wide = inside(call.input.dtype)
     left = [loop.result(loop.shared, part) for part in range(count)]
     adjoint = torch.cat(left, dim=1).to(wide)  # (B, count * H)

@@ -15,11 +15,10 @@ from steadyrnn.errors import EngineError
 
 from ..loop.call import Call, Forward, Gradients, Kernel
 from ..loop.products import flat
-from ..loop.segments import segments_like
-from .forms import Form, form_of
+from ..loop.segments import run_segments, run_segments_back, segments_like
 from .gradients import bias_gradients, input_gradients, start_gradient, weight_gradients
 from .launch import Blocks, Loop, blocks_for
-from .segments import run_pieces, run_pieces_back
+from .specs import CellSpec, spec_of
 
 __all__ = ["TritonKernel", "load_kernels"]
 
@@ -38,31 +37,31 @@ class TritonKernel(Kernel):
     """
 
     def __init__(
-        self, load: Callable[[], ModuleType] = load_kernels, choose: Callable[[Call, Form], Blocks] = blocks_for
+        self, load: Callable[[], ModuleType] = load_kernels, choose: Callable[[Call, CellSpec], Blocks] = blocks_for
     ) -> None:
         self.load, self.choose = load, choose
 
-    def loop(self, call: Call, form: Form, back: bool) -> Loop:
+    def loop(self, call: Call, spec: CellSpec, back: bool) -> Loop:
         """Return the loop of a call."""
-        return Loop(self.load(), call, form, self.choose(call, form), back)
+        return Loop(self.load(), call, spec, self.choose(call, spec), back)
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the call."""
-        form, (steps, batch) = demanded(cell), call.input.shape[:2]
+        spec, (steps, batch) = require_spec(cell), call.input.shape[:2]
         if steps and batch and recompute:
-            return run_pieces(self, call, cell)
+            return run_segments(self, call, cell)
         stash = self.stash_like(call, cell, recompute) if keep else call.input.new_empty(0)
         output = memory_like(call, 1)
         if steps == 0 or batch == 0:
             return Forward(output, [s.clone() for s in call.state], stash)
-        keeps = keep and form.kept > 0
+        keeps = keep and spec.kept > 0
         with without_autocast(call.input.device), on_device(call.input):
-            gates, extra = parts(call, form, stash) if keeps else (memory_like(call, form.size), None)
-            project(call, form, gates)
-            loop = self.loop(call, form, back=False)
+            gates, extra = parts(call, spec, stash) if keeps else (memory_like(call, spec.size), None)
+            project(call, spec, gates)
+            loop = self.loop(call, spec, back=False)
             loop.seed(loop.shared, 0, call.state[0])
             loop.seed(loop.carry, 0, call.state[-1])  # the GRU's own state in more digits, or the LSTM's cell
-            loop.run(keeps, gates=gates, extra=extra, output=output, bias=inner_bias(call, form), theta=shifts(call, form))
+            loop.run(keeps, gates=gates, extra=extra, output=output, bias=inner_bias(call, spec), theta=shifts(call, spec))
         finals = [loop.result(loop.shared, 0).clone()]
         if len(call.state) > 1:
             finals.append(loop.result(loop.carry, 0).to(call.input.dtype, copy=True))
@@ -73,46 +72,46 @@ class TritonKernel(Kernel):
         grad_state: list[Tensor | None], needs_input: bool,
     ) -> Gradients:  # fmt: skip
         """Run the adjoint."""
-        form = demanded(cell)
+        spec = require_spec(cell)
         if call.input.shape[0] == 0 or call.input.shape[1] == 0:
             return no_gradients(call, grad_state, needs_input)
         if recompute:
-            return run_pieces_back(self, call, cell, done.stash, grad_output, grad_state, needs_input)
+            return run_segments_back(self, call, cell, done.stash, grad_output, grad_state, needs_input)
         with without_autocast(call.input.device), on_device(call.input):
-            gates, extra = parts(call, form, done.stash) if form.kept else (done.output, None)
-            loop = self.loop(call, form, back=True)
+            gates, extra = parts(call, spec, done.stash) if spec.kept else (done.output, None)
+            loop = self.loop(call, spec, back=True)
             for part, grad in enumerate(grad_state):
                 if grad is not None:
                     loop.seed(loop.carry, part, grad)
-            adjoint = memory_like(call, form.adjoints)
+            adjoint = memory_like(call, spec.adjoints)
             grad = None if grad_output is None else grad_output.contiguous()
             start = call.state[-1].contiguous()
             loop.run(
                 True, gates=gates, extra=extra, output=done.output, start=start, grad=grad, adjoint=adjoint,
-                theta=shifts(call, form),
+                theta=shifts(call, spec),
             )  # fmt: skip
             grad_x, grad_ih = input_gradients(call, adjoint, needs_input)
-            grad_hh = weight_gradients(call, form, adjoint, done.output, extra)
+            grad_hh = weight_gradients(call, spec, adjoint, done.output, extra)
             state = [start_gradient(loop)]
             if len(call.state) > 1:
                 state.append(loop.result(loop.carry, 1).to(call.input.dtype, copy=True))
             theta = theta_gradient(call, loop)
-            return Gradients(grad_x, state, grad_ih, grad_hh, *bias_gradients(call, form, adjoint), theta)
+            return Gradients(grad_x, state, grad_ih, grad_hh, *bias_gradients(call, spec, adjoint), theta)
 
     def stash_like(self, call: Call, cell: Cell, recompute: bool) -> Tensor:
         """Return the shape of the stash: the gates, and the candidate's product or the cell; or the pieces' first states."""
         if recompute:
             return segments_like(call)
         (steps, batch), hidden = call.input.shape[:2], call.state[0].shape[1]
-        return call.input.new_empty(steps * batch * hidden * demanded(cell).kept)
+        return call.input.new_empty(steps * batch * hidden * require_spec(cell).kept)
 
 
-def demanded(cell: Cell) -> Form:
+def require_spec(cell: Cell) -> CellSpec:
     """Return the form of a cell that must have one."""
-    form = form_of(cell)
-    if form is None:
+    spec = spec_of(cell)
+    if spec is None:
         raise EngineError(f"The triton engine has no kernel for the cell {cell.key!r}.")
-    return form
+    return spec
 
 
 def on_device(x: Tensor) -> AbstractContextManager[Any]:
@@ -120,9 +119,9 @@ def on_device(x: Tensor) -> AbstractContextManager[Any]:
     return torch.cuda.device(x.device) if x.device.type == "cuda" else nullcontext()
 
 
-def shifts(call: Call, form: Form) -> Tensor | None:
+def shifts(call: Call, spec: CellSpec) -> Tensor | None:
     """Return modReLU's shifts, zero where none were given."""
-    if form.step != "modrelu":
+    if spec.step != "modrelu":
         return None
     return call.input.new_zeros(call.state[0].shape[1] // 2) if call.theta is None else call.theta.contiguous()
 
@@ -133,27 +132,27 @@ def memory_like(call: Call, vectors: int) -> Tensor:
     return call.input.new_empty(steps, batch, vectors * call.state[0].shape[1])
 
 
-def parts(call: Call, form: Form, stash: Tensor) -> tuple[Tensor, Tensor | None]:
+def parts(call: Call, spec: CellSpec, stash: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return a stash as gates (T, B, G * H) and what else there is, (T, B, H) or None."""
     (steps, batch), hidden = call.input.shape[:2], call.state[0].shape[1]
-    cut = steps * batch * hidden * form.size
-    gates = stash[:cut].view(steps, batch, form.size * hidden)
-    return gates, stash[cut:].view(steps, batch, hidden) if form.kept > form.size else None
+    cut = steps * batch * hidden * spec.size
+    gates = stash[:cut].view(steps, batch, spec.size * hidden)
+    return gates, stash[cut:].view(steps, batch, hidden) if spec.kept > spec.size else None
 
 
-def inner_bias(call: Call, form: Form) -> Tensor | None:
+def inner_bias(call: Call, spec: CellSpec) -> Tensor | None:
     """Return the candidate's bias that stays inside the reset gate."""
-    if form.step != "gru_after" or call.bias_hh is None:
+    if spec.step != "gru_after" or call.bias_hh is None:
         return None
     return call.bias_hh[2 * call.state[0].shape[1] :].contiguous()
 
 
-def project(call: Call, form: Form, out: Tensor) -> None:
+def project(call: Call, spec: CellSpec, out: Tensor) -> None:
     """Write the input part of every gate at every time to ``out`` (T, B, G * H), biases included."""
     bias = call.bias_ih
     if call.bias_hh is not None:
         outer = call.bias_hh
-        if form.step == "gru_after":
+        if spec.step == "gru_after":
             outer = outer.clone()
             outer[2 * call.state[0].shape[1] :] = 0  # that part is inside the reset gate
         bias = outer if bias is None else bias + outer

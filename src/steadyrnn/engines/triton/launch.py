@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..loop.call import Call
-from .forms import Form
+from .specs import CellSpec
 
 __all__ = ["Blocks", "Loop", "blocks_for", "inside", "padded", "row_lengths"]
 
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
     """Whether 16-bit operands are widened before products, as the interpreter needs it."""
 
 
-def room_for(x: Tensor) -> int:
+def shared_memory_of(x: Tensor) -> int:
     """Return how many bytes of shared memory one program may have where ``x`` lies; without a GPU, what an H200 gives."""
     if x.device.type != "cuda":
         return 227 * 1024
@@ -39,7 +39,7 @@ def room_for(x: Tensor) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block))
 
 
-def blocks_for(call: Call, form: Form) -> Blocks:
+def blocks_for(call: Call, spec: CellSpec) -> Blocks:
     """Return the blocks for a call on a GPU, chosen so that the compiler keeps everything in registers.
 
     A tile has at least as many entries as its program has threads, so that no two threads hold the same one: gates are
@@ -51,12 +51,12 @@ def blocks_for(call: Call, form: Form) -> Blocks:
     (_, batch, _), hidden, dtype = call.input.shape, call.state[0].shape[1], call.input.dtype
     if dtype == torch.float64:
         return Blocks(16, 32, 32)
-    gate = form.gate(hidden)
+    gate = spec.gate(hidden)
     units = 128 if gate > 64 else 64 if gate > 32 else 32
     warps = 8 if units == 128 else 4
     if dtype != torch.float32:
         depth = 128 if 64 < hidden <= 128 else 64
-        stay = form.gates * depth * units * dtype.itemsize + 48 * 1024 <= room_for(call.input)
+        stay = spec.gates * depth * units * dtype.itemsize + 48 * 1024 <= shared_memory_of(call.input)
         return Blocks(16, units, depth, warps, 3, stay=stay)
     rows = 4 if batch <= 4 * LANES else 8 if batch <= 8 * LANES else 16
     return Blocks(rows, units, 32, warps, 3)
@@ -103,23 +103,23 @@ def padded(parts: Tensor, rows: int, columns: int) -> Tensor:
 class Loop:
     """The buffers and the launch of one run over time, forwards or backwards."""
 
-    def __init__(self, kernels: ModuleType, call: Call, form: Form, blocks: Blocks, back: bool) -> None:
-        self.kernels, self.call, self.form, self.blocks, self.back = kernels, call, form, blocks, back
+    def __init__(self, kernels: ModuleType, call: Call, spec: CellSpec, blocks: Blocks, back: bool) -> None:
+        self.kernels, self.call, self.spec, self.blocks, self.back = kernels, call, spec, blocks, back
         (steps, batch), hidden = call.input.shape[:2], call.state[0].shape[1]
-        self.gate = form.gate(hidden)
+        self.gate = spec.gate(hidden)
         self.width, self.span = up(hidden, blocks.depth), up(self.gate, blocks.units)
         self.rows, self.hidden, self.batch, self.steps = up(batch, blocks.rows), hidden, batch, steps
         zeros, wide = call.input.new_zeros, inside(call.input.dtype)
-        self.shared = zeros(2, form.shared[back], self.rows, self.width)
-        self.carry = zeros(2, max(form.carried[back], 1), self.rows, self.width, dtype=wide)
+        self.shared = zeros(2, spec.shared[back], self.rows, self.width)
+        self.carry = zeros(2, max(spec.carried[back], 1), self.rows, self.width, dtype=wide)
         self.weights = self.prepared()
 
     def prepared(self) -> dict[str, Tensor | None]:
         """Return the recurrent weight as the products read it: depth first, units of one gate side by side."""
-        call, gates, gate, blocks = self.call, self.form.gates, self.gate, self.blocks
+        call, gates, gate, blocks = self.call, self.spec.gates, self.gate, self.blocks
         if len(call.recurrent) == 1:
             (weight,) = call.recurrent
-            if self.form.step == "modrelu" and self.back:
+            if self.spec.step == "modrelu" and self.back:
                 parts = weight.unflatten(1, (gates, gate)).transpose(0, 1)  # (2, H, P)
             else:
                 parts = weight.unflatten(0, (gates, -1))
@@ -138,7 +138,7 @@ class Loop:
     def resident(self) -> int:
         """Return how many matrices stay in registers: all where each is one block, or none."""
         one = (self.width, self.span) == (self.blocks.depth, self.blocks.units)
-        return self.form.gates if one and self.blocks.stay and len(self.call.recurrent) == 1 else 0
+        return self.spec.gates if one and self.blocks.stay and len(self.call.recurrent) == 1 else 0
 
     def lengths(self) -> Tensor | None:
         """Return the length of every row, (B,), where they differ."""
@@ -156,19 +156,19 @@ class Loop:
 
     def run(self, keep: bool, **memory: Tensor | None) -> None:
         """Launch the loop on these and its own buffers."""
-        kernels, form, blocks, call = self.kernels, self.form, self.blocks, self.call
+        kernels, spec, blocks, call = self.kernels, self.spec, self.blocks, self.call
         own = {"shared": self.shared, "carry": self.carry, "lengths": self.lengths(), **self.weights}
         pointers: dict[str, Any] = {**dict.fromkeys(kernels.Memory._fields), **own, **memory}
         weight = self.weights["weight"]
         rank = weight.shape[1] if weight is not None and len(call.recurrent) > 1 else 0
         sizes = kernels.Sizes(self.steps, self.batch, self.rows, self.width, self.gate, self.span, rank)
         factored, ragged, wide = len(call.recurrent) > 1, call.sizes is not None, self.carry.dtype == torch.float64
-        counts = self.shared.shape[1], self.carry.shape[1], form.adjoints * self.hidden // self.gate
+        counts = self.shared.shape[1], self.carry.shape[1], spec.adjoints * self.hidden // self.gate
         setup = kernels.Setup(
             blocks.rows, blocks.units, blocks.depth, *counts, blocks.precision, blocks.upcast, wide, keep, ragged,
-            call.reverse, factored, self.resident(), form.slope,
+            call.reverse, factored, self.resident(), spec.slope,
         )  # fmt: skip
-        step, value = kernels.FUNCTIONS[form.step][self.back], kernels.FUNCTIONS[form.value][self.back]
+        step, value = kernels.FUNCTIONS[spec.step][self.back], kernels.FUNCTIONS[spec.value][self.back]
         kernels.loop[(self.rows // blocks.rows,)](
             kernels.Memory(**pointers), sizes, step, value, setup, num_warps=blocks.warps, num_stages=blocks.stages
         )

@@ -2,26 +2,13 @@
 
 from dataclasses import dataclass
 
-from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, ModReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.cells.base import Cell
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.lstm import LSTMStep
-from steadyrnn.cells.rnn import RNNStep
 
-__all__ = ["Form", "form_of"]
-
-_VALUES: dict[type[Activation], str] = {
-    Absolute: "absolute",
-    Identity: "identity",
-    LeakyReLU: "leaky_relu",
-    ReLU: "relu",
-    Sigmoid: "sigmoid",
-    Tanh: "tanh",
-}
+__all__ = ["CellSpec", "spec_of"]
 
 
 @dataclass(frozen=True)
-class Form:
+class CellSpec:
     """One cell in the loop; counts are of vectors a row (and time, where kept)."""
 
     step: str
@@ -50,28 +37,28 @@ class Form:
 
 
 _GATED = {
-    "gru:after": Form("gru_after", 3, 3, 4, (1, 3), (1, 1), 4, 3),
-    "gru:before": Form("gru_before", 3, 3, 4, (2, 3), (1, 2), 3, 2),
-    "lstm": Form("lstm", 4, 4, 5, (1, 4), (1, 2), 4, 4),
+    "gru_after": CellSpec("gru_after", 3, 3, 4, (1, 3), (1, 1), 4, 3),
+    "gru_before": CellSpec("gru_before", 3, 3, 4, (2, 3), (1, 2), 3, 2),
+    "lstm": CellSpec("lstm", 4, 4, 5, (1, 4), (1, 2), 4, 4),
 }
+"""By the kernel's name in a cell's record."""
+_MODRELU = CellSpec("modrelu", 2, 1, 1, (1, 1), (0, 2), 1, 1)
 
 
-def form_of(cell: Cell) -> Form | None:
-    """Return the form of a cell, or None if the kernels have none for it.
+def spec_of(cell: Cell) -> CellSpec | None:
+    """Return what a cell asks of the loop, or None if there is no kernel for it.
 
     Example:
-        >>> form_of(RNNStep(Tanh())).value, form_of(LSTMStep()).kept
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> spec_of(CELLS["rnn-tanh"]).value, spec_of(CELLS["lstm"]).kept
         ('tanh', 5)
     """
-    if type(cell) in (GRUStep, LSTMStep):
-        return _GATED[cell.key]
-    if not isinstance(cell, RNNStep):
+    kernel, activation = cell.record.kernel, cell.record.activation
+    if kernel != "elman":
+        return None if kernel is None else _GATED.get(kernel)
+    if activation is None or activation.kernel is None:
         return None
-    activation = cell.activation
-    if type(activation) is ModReLU:
-        return Form("modrelu", 2, 1, 1, (1, 1), (0, 2), 1, 1)
-    if type(activation) not in _VALUES:
-        return None
-    slope = activation.slope if isinstance(activation, LeakyReLU) else 0.0
+    if activation.kernel == "modrelu":
+        return _MODRELU
     kept = 0 if activation.from_output else 1
-    return Form("rnn", 1, 1, kept, (1, 1), (0, 1), 1, 1, _VALUES[type(activation)], slope)
+    return CellSpec("rnn", 1, 1, kept, (1, 1), (0, 1), 1, 1, activation.kernel, activation.kernel_argument)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from steadyrnn.bounds.norms import spectral_norm_bound
 from steadyrnn.errors import ArgumentError, NotFiniteError, ShapeError
-from steadyrnn.linalg.norms import spectral_norm_bound
 from tests.linalg.matrices import gaussian, orthogonal
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from steadyrnn.bounds.quadratic import doubled_solutions
 from steadyrnn.errors import NotFiniteError, ShapeError
-from steadyrnn.linalg.doubling import doubled_solutions
 from tests.linalg.matrices import gaussian
 
 
