@@ -19,18 +19,7 @@ from steadyrnn.bounds.parallel_gradients import (
     required_adjoint_warmup,
     window_gradient_error,
 )
-from tests.bounds.windows import (
-    LAMBDA,
-    LINEAR,
-    RELU,
-    TANH,
-    Activation,
-    drawn,
-    mismatches,
-    noise,
-    states,
-    windows,
-)
+from tests.bounds.windows import LAMBDA, LINEAR, RELU, TANH, Activation, drawn, mismatches, noise, states, windows
 
 
 class Gradient:

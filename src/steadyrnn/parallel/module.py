@@ -85,14 +85,9 @@ class Parallel(nn.Module):
     """
 
     def __init__(
-        self,
-        layer: RecurrentLayer,
-        tol: float,
-        chunk: int | None = None,
-        input_bound: float | None = None,
-        gradient_tol: float | None = None,
-        verify: bool = False,
-    ) -> None:
+        self, layer: RecurrentLayer, tol: float, chunk: int | None = None, input_bound: float | None = None,
+        gradient_tol: float | None = None, verify: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.layer = layer
         self.tol, self.chunk, self.input_bound, self.gradient_tol = tol, chunk, input_bound, gradient_tol
