@@ -423,7 +423,7 @@ def test_nothing_is_suggested_for_what_does_not_forget(of: str) -> None:
 
 @pytest.mark.parametrize("name", ["relu", "gru", "lstm", "stack of rnn"])
 def test_gradients_without_a_theorem_are_refused(name: str) -> None:
-    with pytest.raises(CertificateError, match=r"MATH 4\.3"):
+    with pytest.raises(CertificateError, match=r"Lemma 2 of Miller and Hardt"):
         suggest_bptt(LAYERS[name](), 1e-3, 1.0, of="gradient")
 
 
