@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.checks import constant_result
+from steadyrnn.checks import constant_result, uncompiled
 from steadyrnn.cli.commands import COMMANDS
-from steadyrnn.engines.compiler import uncompiled
 
 ROOT = Path(__file__).parents[1]
 

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy
@@ -40,6 +41,7 @@ __all__ = [
     "multiplies_in_full_float32",
     "refuse_quantization",
     "refuse_script",
+    "uncompiled",
     "without_autocast",
     "writes_onnx",
 ]
@@ -260,6 +262,27 @@ def constant_result(function: Callable[P, R]) -> Callable[P, R]:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that no compiler traces, as :func:`torch.compiler.disable` does.
+
+    Torch's own decorator imports the compiler, which takes seconds. While that is not loaded nothing can trace, and the
+    function is called as it is.
+
+    Example:
+        >>> uncompiled(len)("abc")
+        3
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        run: Any = torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
+        result: R = run(*args, **kwargs)
+        return result
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return call
 
 
 @constant_result

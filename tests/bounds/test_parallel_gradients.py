@@ -12,18 +12,7 @@ from steadyrnn.bounds.norms import TwoNorm
 from steadyrnn.bounds.parallel import (
     boundary_errors,
 )
-from tests.bounds.windows import (
-    LAMBDA,
-    LINEAR,
-    RELU,
-    TANH,
-    Activation,
-    drawn,
-    mismatches,
-    noise,
-    states,
-    windows,
-)
+from tests.bounds.windows import LAMBDA, LINEAR, RELU, TANH, Activation, drawn, mismatches, noise, states, windows
 
 
 class Gradient:

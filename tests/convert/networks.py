@@ -1,5 +1,6 @@
 """Recurrent networks for tests of conversions, and activations as a user would write them."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -17,27 +18,22 @@ __all__ = ["NEVER_SILENT", "SILENT", "ReLU6", "ShiftedReLU", "assert_same", "bou
 
 
 @dataclass(frozen=True)
-class ReLU6(Activation):
-    name = "test_relu6"
-    slopes, steepness, smoothness = (0.0, 1.0), (0.0, 1.0), math.inf
-
-    def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
-        return x.clamp(0, 6)
-
-    def derivative(self, x: Tensor) -> Tensor:
-        return ((x > 0) & (x < 6)).to(x.dtype)
-
-
-@dataclass(frozen=True)
 class Clip(Activation):
+    """The identity between 0 and ``top``, constant outside; ``at_zero`` is its slope at 0."""
+
+    top: float = 1.0
+    at_zero: float = 1.0
     name = "test_clip"
     slopes, steepness, smoothness = (0.0, 1.0), (0.0, 1.0), math.inf
 
     def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
-        return x.clamp(0, 1)
+        return x.clamp(0, self.top)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return ((x >= 0) & (x < 1)).to(x.dtype)
+        return torch.where(x == 0, self.at_zero, ((x > 0) & (x < self.top)).to(x.dtype)).to(x.dtype)
+
+
+ReLU6 = functools.partial(Clip, 6.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Feed-forward networks from stable recurrent ones: the window is MATH's, and the error stays below its bound."""
+"""Feed-forward networks from stable recurrent ones: the shortest proven window, and an error below its bound."""
 
 import copy
 import io
@@ -41,7 +41,7 @@ def small(module: nn.Module, factor: float = 0.3) -> nn.Module:
 
 
 def quadratic() -> RNN:
-    """Return a rectifier network with a weight of norm 1.82 that only the quadratic norm certifies (MATH 5.3)."""
+    """Return a rectifier network with a weight of norm 1.82 that only the quadratic norm certifies."""
     rnn = RNN(D, 2, nonlinearity="relu", **DOUBLE)
     with torch.no_grad():
         rnn.weight_hh_l0.copy_(1.7 * torch.tensor([[-0.51, 0.75], [-0.37, 0.44]]))
@@ -129,7 +129,7 @@ def test_the_window_grows_with_the_accuracy_asked_for(eps: float) -> None:
 @pytest.mark.parametrize(("rate", "gain", "window"), [(0.75, 10.0, 37), (0.99, 1.0, 1146)])
 def test_the_window_is_that_of_the_formula(rate: float, gain: float, window: int) -> None:
     net = to_feedforward(scalar(rate, gain), eps=1e-3, input_bound=1.0)
-    assert net.window == window  # MATH 4.1, with bounds on the state of 40 and 100
+    assert net.window == window  # Note [mathematics], section 4.1, with bounds on the state of 40 and 100
     assert math.ceil(math.log(gain / (1 - rate) / 1e-3) / math.log(1 / rate)) == window
 
 
@@ -263,7 +263,7 @@ def test_the_report_can_be_read_by_people_and_machines() -> None:
     net = to_feedforward(LAYERS["stack of rnn"](), eps=1e-2, input_bound=1.0)
     text, entries = str(net.report), net.report.to_dict()
     assert f"windows of {net.window} inputs" in text
-    assert "MATH 5.4" in text
+    assert "recursion over a stack" in text
     assert entries["window"] == net.window
     assert entries["bound"] == net.bound
     assert entries["contraction"] < 1
@@ -359,7 +359,7 @@ def test_a_bad_input_is_named(data: Any, error: type, message: str) -> None:
 
 @pytest.mark.parametrize(("rate", "gain", "steps"), [(0.75, 10.0, 37), (0.99, 1.0, 1146)])
 def test_the_length_suggested_is_that_of_the_formula(rate: float, gain: float, steps: int) -> None:
-    assert suggest_bptt(scalar(rate, gain), 1e-3, 1.0) == steps  # MATH 4.1
+    assert suggest_bptt(scalar(rate, gain), 1e-3, 1.0) == steps  # Note [mathematics], section 4.1
 
 
 def test_a_readout_counts_with_its_norm() -> None:
@@ -423,7 +423,7 @@ def test_nothing_is_suggested_for_what_does_not_forget(of: str) -> None:
 
 @pytest.mark.parametrize("name", ["relu", "gru", "lstm", "stack of rnn"])
 def test_gradients_without_a_theorem_are_refused(name: str) -> None:
-    with pytest.raises(CertificateError, match="Lemma 2 of Miller and Hardt"):
+    with pytest.raises(CertificateError, match=r"Lemma 2 of Miller and Hardt"):
         suggest_bptt(LAYERS[name](), 1e-3, 1.0, of="gradient")
 
 

@@ -149,19 +149,21 @@ def run_by_hand(phi: Callable[[Tensor], Tensor], radius: float, start: float, bi
 def test_leaving_the_initial_state_out_of_the_radius_is_an_error() -> None:
     without, steady = run_by_hand(torch.relu, 0.0, start=10.0)
     assert steady < 2
-    assert without > 0.5  # 6.7 for the numbers of MATH 1.2
+    assert without > 0.5  # 6.7 for the numbers of Note [mathematics], section 1.2
     assert run_by_hand(torch.relu, 10.0, start=10.0)[0] <= 1e-14
 
 
 def test_a_bias_scaled_by_three_hundredths_is_an_error() -> None:
-    assert run_by_hand(torch.relu, 10.0, start=10.0, bias_factor=0.03)[0] > 1  # 3.9 for the numbers of MATH 1.2
+    assert (
+        run_by_hand(torch.relu, 10.0, start=10.0, bias_factor=0.03)[0] > 1
+    )  # 3.9 for the numbers of Note [mathematics], section 1.2
 
 
 @pytest.mark.parametrize(
     ("phi", "least"), [(lambda x: nn.functional.leaky_relu(x, 0.1), 1.0), (nn.functional.elu, 0.5)], ids=["leaky", "elu"]
 )
 def test_the_construction_fails_for_activations_that_are_not_silent(phi: Callable[[Tensor], Tensor], least: float) -> None:
-    assert run_by_hand(phi, 40.0, start=10.0)[0] > least  # 5.1 and 1.2 for the numbers of MATH 1.3
+    assert run_by_hand(phi, 40.0, start=10.0)[0] > least  # 5.1 and 1.2 for the numbers of Note [mathematics], section 1.3
 
 
 # Norm 1 and horizons.

@@ -19,7 +19,7 @@ from steadyrnn.errors import (
     NotFiniteError,
     ShapeError,
 )
-from steadyrnn.parallel.window_run import WindowRun
+from steadyrnn.parallel.run import WindowRun
 from tests.parallel.layers import GATED, gated_of, rnn_of, unit_inputs
 
 

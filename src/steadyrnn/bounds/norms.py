@@ -24,6 +24,7 @@ __all__ = [
     "above",
     "below",
     "frobenius_above",
+    "input_slack",
     "power_above",
     "product_above",
     "spectral_norm_bound",
@@ -56,6 +57,16 @@ def below(value: float, roundings: int = 16) -> float:
         True
     """
     return value * (1 - roundings * ROUND_OFF)
+
+
+def input_slack(width: int, dtype: torch.dtype) -> float:
+    """Return what the norm of a vector of norm 1 and ``width`` entries may be after it is rounded to ``dtype``.
+
+    Example:
+        >>> 1 < input_slack(3, torch.float64) < 1 + 1e-13
+        True
+    """
+    return 1 + 16 * (width + 2) * torch.finfo(dtype).eps
 
 
 def product_above(*factors: float) -> float:

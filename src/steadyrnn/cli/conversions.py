@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.convert.feedforward import to_feedforward
+from steadyrnn.convert.parallel import to_parallel
 from steadyrnn.convert.torch_nn import to_torch
 from steadyrnn.convert.unitary import to_unitary
 from steadyrnn.convert.weights_file import plain_weights
@@ -18,7 +19,6 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated, recurrent_part
-from steadyrnn.parallel.module import to_parallel
 
 __all__ = ["FORMS", "Converted", "Wish"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import Activation, Sigmoid, Tanh
+from steadyrnn.activations import Activation
 from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.bounds.unitary import sigmoid_dilation_error, tanh_dilation_error
 from steadyrnn.certificates.reading import Weights
@@ -14,10 +14,19 @@ from steadyrnn.linalg.dilation import orthogonal_dilation
 
 from .dilate import SQUARINGS, Ball, Extension
 
-__all__ = ["SATURATING", "extend_saturating", "required_silence", "saturating_ball", "stack_error"]
+__all__ = ["DILATION_ERRORS", "extend_saturating", "required_silence", "saturating_ball", "stack_error"]
 
-SATURATING = (Sigmoid, Tanh)
-"""Activations for which a unitary network comes as close as asked for (MATH 1.6)."""
+
+def _sigmoid_error(norm: float, coupling: float, rank: int, silence: float, disturbance: float, horizon: int | None) -> float:
+    """Return the error of a sigmoid layer, which contracts for any number of steps."""
+    return sigmoid_dilation_error(norm, coupling, rank, silence, disturbance) if rank or disturbance else 0.0
+
+
+DILATION_ERRORS = {"sigmoid": _sigmoid_error, "tanh": tanh_dilation_error}
+"""The bound for each activation, by the name that kernels know it by, to which a unitary network comes arbitrarily close.
+
+Note [mathematics], section 1.6.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ def stack_error(
     r"""Return a bound on the error of every state of a stack, each layer and direction by itself, in the 2-norm.
 
     Layer l adds what its own extra units leak to what its input is off by, which is
-    :math:`\lVert F \rVert e_{l-1}` a step; both directions below are off by at most the root of their squares.
+    :math:`\lVert F \rVert e_{l-1}` per step; both directions below are off by at most the root of their squares.
 
     Args:
         activation: Sigmoid or tanh.
@@ -58,11 +67,8 @@ def stack_error(
         errors = []
         for place in layer:
             disturbance = above(place.input_gain * below) if below else 0.0
-            given = (place.norm, place.coupling, place.rank, silence, disturbance)
-            if isinstance(activation, Sigmoid):
-                errors.append(sigmoid_dilation_error(*given) if place.rank or disturbance else 0.0)
-            else:
-                errors.append(tanh_dilation_error(*given, horizon))
+            given = (place.norm, place.coupling, place.rank, silence, disturbance, horizon)
+            errors.append(DILATION_ERRORS[activation.kernel or ""](*given))
         worst = max(worst, *errors)
         below = above(math.hypot(*errors) / (1 - dropout if dropout < 1 else 1.0))
     return worst
@@ -84,8 +90,8 @@ def required_silence(
     most = stack_error(activation, places, 0.0, dropout, horizon)
     if not math.isfinite(most):
         return math.inf, math.inf
-    power = 1 if isinstance(activation, Sigmoid) else 2
-    silence = max(0.0, (math.log(most / precision) + 1e-9) / power) if most > 0 else 0.0
+    rate = activation.tail_rate or 1.0
+    silence = max(0.0, (math.log(most / precision) + 1e-9) / rate) if most > 0 else 0.0
     return silence, stack_error(activation, places, silence, dropout, horizon)
 
 
@@ -103,8 +109,9 @@ def extend_saturating(
 
     .. math:: b_{2,i} = -L - \lVert \text{row } n + i \text{ of } W_u \rVert_1
 
-    The constant is 0 for the sigmoid. For tanh it is -1, where the extra units start; what it sends to the first units,
-    :math:`-W_2 (1, \ldots, 1)`, is added to their bias with the opposite sign (MATH 1.6).
+    The constant is the activation's lower limit, where the extra units start: 0 for the sigmoid, -1 for tanh. What it sends
+    to the first units, :math:`-W_2 (1, \ldots, 1)` for tanh, is added to their bias with the opposite sign;
+    Note [mathematics], section 1.6.
 
     Args:
         activation: Sigmoid or tanh.
@@ -118,7 +125,7 @@ def extend_saturating(
     rank = len(full) - size
     reach = full[size:].abs().sum(1) * largest
     bias = -(silence + reach) * (1 + 4 * gamma) * (1 + 1e-12)
-    if isinstance(activation, Sigmoid):
+    if not activation.lower_limit:
         return Extension(
             full,
             bias,

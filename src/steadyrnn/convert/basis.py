@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, ReLU
+from steadyrnn.activations import Activation
 from steadyrnn.certificates.reading import Weights, read_weights
 from steadyrnn.checks import check_finite, check_square, without_autocast
 from steadyrnn.errors import ArgumentError, ConversionError, ShapeError
@@ -14,9 +14,6 @@ from steadyrnn.layers.rnn import RNN
 from .rnn import as_rnn, fresh_rnn
 
 __all__ = ["ChangedBasis", "change_basis"]
-
-HOMOGENEOUS = (ReLU, LeakyReLU, Absolute, Identity)
-"""Activations with phi(d x) = d phi(x) for every d > 0."""
 
 
 class ChangedBasis(NamedTuple):
@@ -39,7 +36,7 @@ def change_basis(rnn: nn.Module, matrix: Tensor) -> ChangedBasis:
     The input-output map stays if :math:`T \varphi(a) = \varphi(T a)`. That holds for every invertible T if
     :math:`\varphi` is the identity; for a permutation times a positive diagonal if :math:`\varphi(d a) = d \varphi(a)` for
     :math:`d > 0` (ReLU, leaky ReLU, the absolute value); and for a permutation if :math:`\varphi` acts on each unit alike.
-    The bias is transformed too, which the paper's list leaves out (MATH 1.1).
+    The bias is transformed too, which the paper's list leaves out; Note [mathematics], section 1.1.
 
     Weights are multiplied in float64 and cast back: with powers of two in T, or a permutation, nothing is rounded. Every
     layer and direction gets the same T, and the layers above read through :math:`T^{-1}`. The recurrent weight of the
@@ -87,9 +84,9 @@ def _inverse(forth: Tensor, activation: Activation) -> Tensor:
     links = forth != 0
     monomial = bool((links.sum(0) == 1).all()) and bool((links.sum(1) == 1).all()) and bool((forth >= 0).all())
     if monomial and activation.elementwise and activation.parameter_size(2) is None:
-        if isinstance(activation, HOMOGENEOUS) or bool((forth[links] == 1).all()):
+        if activation.homogeneous or bool((forth[links] == 1).all()):
             return torch.where(links, 1 / forth, 0.0).mT.contiguous()
-    elif isinstance(activation, Identity):
+    elif activation.homogeneous and activation.slopes == (1.0, 1.0):  # the identity
         values = torch.linalg.svdvals(forth)
         if not float(values[-1]) > 4 * len(forth) * 2.0**-53 * float(values[0]):
             raise ArgumentError("`matrix` is singular up to rounding, so it is no change of basis.")
@@ -98,10 +95,10 @@ def _inverse(forth: Tensor, activation: Activation) -> Tensor:
     allowed = {
         True: "a permutation times a positive diagonal",
         False: "a permutation" if activation.elementwise else "no matrix that is known",
-    }[isinstance(activation, HOMOGENEOUS)]
+    }[activation.homogeneous]
     raise ConversionError(
-        f"`matrix` must commute with the activation {activation.name}: {allowed} does (MATH 1.1), but `matrix` is something "
-        "else. Any invertible matrix does with nonlinearity='identity'."
+        f"`matrix` must commute with the activation {activation.name}: {allowed} does, but `matrix` is something else. "
+        " Any invertible matrix does with nonlinearity='identity'."
     )
 
 

@@ -29,24 +29,24 @@ def suggest_bptt(
     r"""Return how many steps back training needs to look, from a model's certificate.
 
     ``of="state"``: the shortest k for which states, or the outputs of a model with a readout, from the last k inputs are
-    proven to be within ``eps`` of those from all inputs (MATH 4.1):
+    proven to be within ``eps`` of those from all inputs (Note [mathematics], section 4.1):
 
     .. math:: L_f \lVert h_t - h_t^k \rVert_2 \le \epsilon, \qquad L_f \text{ the readout's spectral norm, 1 without one}
 
     ``of="gradient"``: the shortest k found for which the gradient of a loss :math:`p(h_T)` by the recurrent and input
     weights, through the last k steps from a zero state, is proven to be within ``eps`` of the full one in Frobenius norm
-    (MATH 4.3). This needs one layer of an RNN with a smooth activation that contracts in the 2-norm.
+    (section 4.3). This needs one layer of an RNN with a smooth activation that contracts in the 2-norm.
 
     Promised is only this, for the weights as they are now and inputs within the bound. Not promised: that training with
-    windows of this length reaches the same weights (MATH 4.5 bounds this, growing with every step), nor anything once
+    windows of this length reaches the same weights (section 4.5 bounds this, growing with every step), nor anything once
     the weights have left the contraction. Ask again during training, or keep the weights in a set where the answer
     stays the same (``SpectralBall``).
 
     Args:
         model: A recurrent layer of this package or of ``torch.nn``, a ``SequenceModel``, or a module with one such layer.
         eps: The error allowed.
-        input_bound: Bound on the 2-norm of every input of the recurrent layer; of a model with an embedding None takes
-            the longest row of that.
+        input_bound: Bound on the 2-norm of every input of the recurrent layer; of a model with an embedding, None
+            means the longest row of that.
         of: ``"state"`` or ``"gradient"``.
         loss_gain: For ``"gradient"``, bound on the norm of the loss's gradient by the last state (readout included).
         loss_smoothness: For ``"gradient"``, Lipschitz constant of that gradient.

@@ -73,7 +73,8 @@ def silent_below(activation: Activation) -> float | None:
     r"""Return a :math:`\tau \le 0` below which the activation is 0, or None where there is none or it is steeper than 1.
 
     ``slopes`` within [0, 1] make it monotone, so that a value of 0 at :math:`\tau` and at the lowest number is 0 in
-    between, and :math:`0 \le \varphi(a) \le \max(a - \tau, 0)`: all that Theorem 1 needs of it (MATH 1.3).
+    between, and :math:`0 \le \varphi(a) \le \max(a - \tau, 0)`: all that Theorem 1 needs of it;
+    Note [mathematics], section 1.3.
 
     Example:
         >>> silent_below(sr.ReLU()), silent_below(sr.LeakyReLU()), silent_below(sr.Sigmoid())
@@ -111,7 +112,7 @@ def choose_scaling(weight: Tensor, homogeneous: bool, tolerance: float, limit: f
     A ReLU network is the same network in the states :math:`\operatorname{diag}(d) h`, with
     :math:`W_d = \operatorname{diag}(d) W \operatorname{diag}(d)^{-1}`. Tried are 1, the scaling of
     :func:`~steadyrnn.linalg.dilation.monomial_scaling`, which is best where it exists, and, if neither will do, the one
-    of the smallest norm (MATH 1.4), rounded to powers of two if it may be: these change no digit.
+    of the smallest norm (Note [mathematics], section 1.4), rounded to powers of two if it may be: these change no digit.
 
     Args:
         weight: :math:`W`, shape ``(H, H)``, float64.
@@ -138,8 +139,8 @@ def choose_scaling(weight: Tensor, homogeneous: bool, tolerance: float, limit: f
     if not feasible:
         tried = " after the best positive diagonal scaling found" if homogeneous else ""
         raise ConversionError(
-            f"The recurrent weight has spectral norm {min(norms):.6g}{tried}, but Theorem 1 (Emami et al.) needs a norm of at "
-            "most 1: no orthogonal matrix has a block of larger norm. Train with `transition=sr.SpectralBall()`."
+            f"The recurrent weight has spectral norm {min(norms):.6g}{tried}, but Theorem 1 of Emami et al. (2019) needs a "
+            "norm of at most 1: no orthogonal matrix has a block of larger norm. Train with `transition=sr.SpectralBall()`."
         )
     return min(feasible, key=lambda d: defect_rank(scaled(weight, d), tolerance))
 
@@ -216,9 +217,10 @@ def find_ball(
 
     .. math:: \lVert W_e \rVert \lVert h \rVert_e + \lVert F \rVert_e M + \lVert \max(b - \tau, 0) \rVert_e
 
-    so :func:`~steadyrnn.bounds.unitary.dilation_radius` applies, for any :math:`e > 0` (MATH 1.4). Tried are 1, the scaling
-    of the layer and, if neither contracts, the best one. The rounding of the layer's own arithmetic is counted in
-    where that still contracts; else for ``horizon`` steps; else the radius without it is doubled, and not ``proven``.
+    so :func:`~steadyrnn.bounds.unitary.dilation_radius` applies, for any :math:`e > 0`; Note [mathematics],
+    section 1.4. Tried are 1, the scaling of the layer and, if neither contracts, the best one. The rounding of the layer's
+    own arithmetic is counted in where that still contracts; else for ``horizon`` steps; else the radius without it is
+    doubled, and not ``proven``.
 
     Args:
         weights: The layer in one direction.
@@ -264,8 +266,8 @@ def extend(weight: Tensor, radius: float, threshold: float, gamma: float, tolera
     .. math:: b_{2,i} = \tau - R \lVert \text{row } i \text{ of } W_u[n{:}, {:}n] \rVert
 
     The extra units start at 0; then row i sees at most :math:`R \lVert \text{row } i \rVert`, so its pre-activation is at
-    most :math:`\tau` and its state 0 again (MATH 1.2). The rows are taken as the layer's dtype stores them, and the bias
-    is lowered by what the sums of that dtype can be off: any lower one does as well.
+    most :math:`\tau` and its state 0 again; Note [mathematics], section 1.2. The rows are those that the layer's
+    dtype stores, and the bias is lowered by what the sums of that dtype can be off: any lower one will do.
 
     Args:
         weight: The scaled recurrent weight, shape ``(H, H)``.

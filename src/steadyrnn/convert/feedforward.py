@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.norms import above, below
+from steadyrnn.bounds.norms import above, below, input_slack
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
 from steadyrnn.certificates.reading import read_weights
@@ -19,12 +19,13 @@ from steadyrnn.layers.sequence import close_sequence, open_sequence
 from steadyrnn.models.sequence import SequenceModel
 
 from .bptt import SMALLEST_GAIN, check_positive
-from .unitary_rnn import input_slack
 from .window_model import WindowModel, embedding_bound, readout_gain, refuse_dropout
 
 __all__ = ["WindowNetwork", "WindowReport", "to_feedforward"]
 
 Layer = RecurrentLayer | nn.RNN | nn.GRU | nn.LSTM
+MEMORY = "Lemma 1 of Miller and Hardt (2019)"
+STACK = "recursion over a stack (docs/notes/mathematics.md, 5.4)"
 _NUMBERS = 2**24
 """How many numbers a block of windows may hold, about, where the caller names no size."""
 
@@ -203,15 +204,15 @@ def to_feedforward(
         h_t^k \text{ from } x_{t-k+1}, \dots, x_t \text{ and a zero state}
 
     A layer that contracts at a rate :math:`\lambda < 1` forgets: after k steps two runs on the same inputs are
-    :math:`\lambda^k` times their first distance apart, which is at most the bound on its states (MATH 4.1; a stack by
-    the recursion of 5.4, an LSTM or GRU by 7.1 and 7.2). The window is the shortest for which this is proven. The first
-    k outputs are computed from the layer's own initial state and are exact.
+    :math:`\lambda^k` times their first distance apart, which is at most the bound on its states (Note [mathematics],
+    section 4.1; a stack by the recursion of 5.4, an LSTM or GRU by 7.1 and 7.2). The window is the shortest for which this
+    is proven. The first k outputs are computed from the layer's own initial state and are exact.
 
     Each output is a function of its window alone, so all of them run in parallel, k steps deep. The price is work: k times
     the recurrent run's. For one long sequence :func:`steadyrnn.to_parallel` shares warm-ups and is cheaper. Windows run
     ``block`` at a time, which bounds the memory of evaluation; a graph for the backward pass keeps all of them.
 
-    The bound holds in exact arithmetic. Rounding, of either run, comes on top (MATH 6.5).
+    The bound holds in exact arithmetic. Rounding, of either run, comes on top; section 6.5.
 
     Args:
         rnn: An RNN, GRU or LSTM of this package or of ``torch.nn``, in one direction, of any number of layers; or a
@@ -277,7 +278,7 @@ def _certified(rnn: Layer, input_bound: float) -> Certificate:
     """Return the certificate of a layer in one direction, for inputs a rounding beyond the bound too."""
     if rnn.bidirectional:
         raise ConversionError(
-            "`rnn` is bidirectional: an output depends on the whole future (MATH 5.4), and a window into the past cannot "
+            "`rnn` is bidirectional: an output depends on the whole future, and a window into the past cannot "
             "give it. Convert a one-directional layer."
         )
     try:
@@ -290,9 +291,9 @@ def _certified(rnn: Layer, input_bound: float) -> Certificate:
 
 
 def _report(certificate: Certificate, window: int, bound: float, eps: float, input_bound: float) -> WindowReport:
-    theorems = dict.fromkeys([layer.best.theorem for layer in certificate.layers] + ["MATH 4.1"])
+    theorems = dict.fromkeys([layer.best.theorem for layer in certificate.layers] + [MEMORY])
     if len(certificate.layers) > 1:
-        theorems["MATH 5.4"] = None
+        theorems[STACK] = None
     return WindowReport(
         window, bound, float(eps), float(input_bound), certificate.contraction, certificate.norm,
         certificate.state_bound, "; ".join(theorems),

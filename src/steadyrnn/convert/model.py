@@ -18,7 +18,7 @@ M = TypeVar("M", SequenceModel, Truncated)
 
 
 class Conversion(Protocol[P, R]):
-    """A conversion of layers that takes whole models too."""
+    """A conversion of layers that accepts whole models too."""
 
     @overload
     def __call__(self, rnn: SequenceModel, *args: P.args, **kwargs: P.kwargs) -> SequenceModel: ...
@@ -29,7 +29,7 @@ class Conversion(Protocol[P, R]):
 
 
 def for_models(convert: Callable[Concatenate[nn.Module, P], R]) -> Conversion[P, R]:
-    """Let a conversion of recurrent layers take a ``SequenceModel`` (or a truncated one) as well: its layer is converted.
+    """Let a conversion of recurrent layers accept a ``SequenceModel`` (or a truncated one): its layer is converted.
 
     What the conversion returns must be called as the layer is, ``(input, hx, lengths) -> (output, state)``.
 

@@ -9,9 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from steadyrnn.activations import ReLU, Tanh
-from steadyrnn.cells.gru import GRUStep
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.constraints.base import Constraint, membership_tolerance, warn_of_change
 from steadyrnn.constraints.registry import JOINT
 from steadyrnn.constraints.slot import Slot, whole
@@ -61,7 +58,7 @@ def from_torch(
 
     Args:
         module: An RNN, GRU, LSTM, one of their cells, or a Linear, of ``torch.nn`` (not of a subclass).
-        transition: The set for the recurrent weight, as the layer takes it; of a Linear, for its weight.
+        transition: The set for the recurrent weight, as the layer accepts it; of a Linear, for its weight.
         project: Whether a weight outside the set is replaced by its projection, which changes the function. A
             ``ConstraintWarning`` says so where that changes a recurrent weight by more than half of its norm.
 
@@ -218,7 +215,7 @@ def _torch_options(module: Any, transition: TransitionLike | StableLSTM) -> dict
     options = {"bias": module.bias, "transition": transition, **_place(module)}
     if isinstance(module, nn.RNNBase):
         options |= {name: getattr(module, name) for name in _LAYER_OPTIONS}
-    if isinstance(module, nn.RNN | nn.RNNCell):
+    if hasattr(module, "nonlinearity"):
         options["nonlinearity"] = module.nonlinearity
     return options
 
@@ -230,8 +227,9 @@ def _plain_options(layer: Any) -> dict[str, Any]:
     options = {"bias": bool(layer.bias), **_place(layer)}
     if isinstance(layer, RecurrentLayer):
         options |= {name: getattr(layer, name) for name in _LAYER_OPTIONS}
-    if isinstance(layer.cell, RNNStep):
-        options["nonlinearity"] = layer.cell.activation.name
+    activation = layer.cell.record.activation
+    if activation is not None:
+        options["nonlinearity"] = activation.torch_name
     return options
 
 
@@ -255,14 +253,14 @@ def _put(ours: nn.Module, name: str, value: Tensor, project: bool) -> None:
     if not slots:
         getattr(ours, name).copy_(value).requires_grad_(value.requires_grad)
         return
-    asked = [slot.constraint.projects for slot in slots]
+    before = [slot.constraint.projects for slot in slots]
     for slot in slots:
         slot.constraint.projects = slot.constraint.projects or project
         slot.requires_grad_(value.requires_grad)
     try:
         setattr(ours, name, value)
     finally:
-        for slot, was in zip(slots, asked, strict=True):
+        for slot, was in zip(slots, before, strict=True):
             slot.constraint.projects = was
 
 
@@ -287,12 +285,13 @@ def _refuse_inexpressible(layer: Any, path: str) -> None:
     """Refuse what torch's layers have no argument for."""
     if isinstance(layer, Linear):
         return
-    if isinstance(layer.cell, RNNStep) and not isinstance(layer.cell.activation, Tanh | ReLU):
+    record = layer.cell.record
+    if record.activation is not None and record.activation.torch_name is None:
         raise ConversionError(
             f"torch.nn.{type(layer).__name__} has the activations tanh and relu only, but `{path}` has "
-            f"{layer.cell.activation.name}. Keep the layer, or train one with nonlinearity='tanh' or 'relu'."
+            f"{record.activation.name}. Keep the layer, or train one with nonlinearity='tanh' or 'relu'."
         )
-    if isinstance(layer.cell, GRUStep) and not layer.cell.reset_after:
+    if record.reset_after is False:
         raise ConversionError(
             f"torch.nn.{type(layer).__name__} applies the reset gate behind the recurrent product, but `{path}` has "
             "reset_after=False, another function. Keep the layer, or train one with reset_after=True."

@@ -5,7 +5,6 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.activations import ReLU
 from steadyrnn.bounds.unitary import unitary_size_bound
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import without_autocast
@@ -103,7 +102,8 @@ def minimal_unitary_size(rnn: nn.Module) -> int:
 
     That is Theorem 2 where it applies: a ReLU layer whose outputs are its states and whose input weight F has rank n;
     see :func:`~steadyrnn.bounds.unitary.unitary_size_bound` for the proof. The bound is about exact equality: fewer units
-    come as close as one likes, at the price of huge weights (MATH 1.5). :func:`to_unitary` needs at most 2n.
+    come as close as one likes, at the price of huge weights; Note [mathematics], section 1.5. :func:`to_unitary` needs at
+    most 2n.
 
     Args:
         rnn: An RNN of ours or torch's, of one layer and direction.
@@ -122,10 +122,10 @@ def minimal_unitary_size(rnn: nn.Module) -> int:
         NeurIPS 2019. https://arxiv.org/abs/1910.13672
     """
     ours = as_rnn(rnn)
-    if not isinstance(ours.activation, ReLU):
-        raise ConversionError(f"Theorem 2 (Emami et al.; MATH 1.5) is about ReLU, but `rnn` has {ours.activation.name}.")
+    if ours.activation.kernel != "relu":
+        raise ConversionError(f"Theorem 2 of Emami et al. (2019) is about ReLU, but `rnn` has {ours.activation.name}.")
     if ours.num_layers > 1 or ours.bidirectional:
-        raise ConversionError("Theorem 2 (Emami et al.; MATH 1.5) is about one layer in one direction, but `rnn` has more.")
+        raise ConversionError("Theorem 2 of Emami et al. (2019) is about one layer in one direction, but `rnn` has more.")
     with without_autocast(ours.weight_ih_l0.device):
         weights = read_weights(ours)[0][0]
     try:

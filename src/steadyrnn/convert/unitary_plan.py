@@ -7,24 +7,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from steadyrnn.activations import ReLU
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, input_slack
 from steadyrnn.certificates.reading import Weights, read_weights
 from steadyrnn.checks import check_interval, check_positive_int
 from steadyrnn.errors import ArgumentError, ConversionError
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.linalg.dilation import defect_rank, dilation_tolerance
 
-from .approximate import SATURATING, extend_saturating, required_silence, saturating_ball
+from .approximate import DILATION_ERRORS, extend_saturating, required_silence, saturating_ball
 from .dilate import Ball, Extension, choose_scaling, extend, find_ball, rounding_of_sums, scaled, silent_below
 from .rnn import fresh_rnn
-from .unitary_rnn import UnitaryPart, UnitaryReport, UnitaryRNN, input_slack
+from .unitary_rnn import UnitaryPart, UnitaryReport, UnitaryRNN
 
 __all__ = ["Part", "Plan", "Wish", "assemble", "make_plan", "report_on"]
 
-EXACT = "Theorem 1 of Emami et al. (MATH 1.2)"
-ALREADY = "nothing but a copy: its recurrent weights are orthogonal already"
-APPROXIMATE = "the converse of Theorem 3 of Emami et al. (MATH 1.6)"
+EXACT = "Theorem 1 of Emami et al. (2019)"
+ALREADY = "a plain copy: its recurrent weights are orthogonal already"
+APPROXIMATE = "the converse of Theorem 3 of Emami et al. (2019) (docs/notes/mathematics.md, 1.6)"
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,13 @@ def make_plan(rnn: RNN, wish: Wish) -> Plan:
     threshold, tolerance = silent_below(activation), _tolerance(rnn)
     if threshold is not None or all(_is_orthogonal(w.weight_hh, tolerance) for layer in layers for w in layer):
         return _plan_exact(rnn, layers, threshold or 0.0, wish)
-    if wish.approximate and isinstance(activation, SATURATING):
+    saturates = activation.kernel in DILATION_ERRORS
+    if wish.approximate and saturates:
         return _plan_approximate(rnn, layers, wish)
-    offer = (
-        " Pass `approximate=True` for one that is off by less than `precision`." if isinstance(activation, SATURATING) else ""
-    )
+    offer = " Pass `approximate=True` for one that is off by less than `precision`." if saturates else ""
     raise ConversionError(
-        f"`rnn` has the activation {activation.name}, but Theorem 1 (Emami et al.) needs one that is 0 below some "
-        "threshold and nowhere steeper than 1, as ReLU is. By Theorem 3 (Emami et al.; MATH 1.6) no unitary network with any "
+        f"`rnn` has the activation {activation.name}, but Theorem 1 of Emami et al. (2019) needs one that is 0 below some "
+        "threshold and nowhere steeper than 1, as ReLU is. By Theorem 3 of Emami et al. (2019) no unitary network with any "
         f"finite number of units equals every contractive one whose slopes are not 0.{offer}"
     )
 
@@ -137,7 +135,7 @@ def _is_orthogonal(weight: Tensor, tolerance: float) -> bool:
 
 def _plan_exact(rnn: RNN, layers: list[list[Weights]], threshold: float, wish: Wish) -> Plan:
     """Plan by Theorem 1: scalings first, then balls from the input upwards."""
-    tolerance, homogeneous = _tolerance(rnn), isinstance(rnn.activation, ReLU)
+    tolerance, homogeneous = _tolerance(rnn), rnn.activation.homogeneous
     limit = float(torch.finfo(rnn.weight_ih_l0.dtype).max) ** (1 / 3)
     scalings = [[choose_scaling(w.weight_hh, homogeneous, tolerance, limit) for w in layer] for layer in layers]
     ranks = [
@@ -177,7 +175,7 @@ def _exact_part(rnn: RNN, weights: Weights, scaling: Tensor, threshold: float, b
         norm = float(torch.linalg.matrix_norm(weight, 2))
         raise ConversionError(
             f"`rnn` does not contract in {weights.name} beyond rounding (spectral norm {norm:.9g}), so its "
-            "states may grow with every step: Theorem 1 (Emami et al.; MATH 1.3) then needs a `horizon`, the number of steps"
+            "states may grow with every step: Theorem 1 of Emami et al. (2019) then needs a `horizon`, the number of steps"
             f"{'' if wish.horizon is None else ', and a smaller one than was given'}."
         )
     gamma = rounding_of_sums(weights, unit)
@@ -200,7 +198,7 @@ def _plan_approximate(rnn: RNN, layers: list[list[Weights]], wish: Wish) -> Plan
     if not math.isfinite(silence):
         raise ConversionError(
             "`rnn` has a recurrent weight of spectral norm 1, under which an error of tanh units may grow with every step: "
-            "the converse of Theorem 3 (MATH 1.6) then needs a `horizon`, the number of steps."
+            "the converse of Theorem 3 of Emami et al. (2019) then needs a `horizon`, the number of steps."
         )
     parts = []
     for layer in layers:

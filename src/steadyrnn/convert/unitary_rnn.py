@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from steadyrnn.bounds.norms import input_slack
 from steadyrnn.errors import ArgumentError
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.layers.sequence import check_states, open_sequence
 
 from .dilate import Ball
 
-__all__ = ["UnitaryPart", "UnitaryRNN", "UnitaryReport", "input_slack"]
+__all__ = ["UnitaryPart", "UnitaryRNN", "UnitaryReport"]
 
 
 @dataclass(frozen=True)
@@ -238,8 +239,3 @@ def _refuse_above(norms: Tensor, bounds: Tensor, name: str, kind: str, argument:
             f"`{name}` must have {kind} at most {bound:.6g}, but has {most:.6g}: beyond it the extra units may wake. "
             f"Convert with a larger `{argument}`."
         )
-
-
-def input_slack(width: int, dtype: torch.dtype) -> float:
-    """Return what the norm of a vector of norm 1 may be after it is rounded."""
-    return 1 + 16 * (width + 2) * torch.finfo(dtype).eps

@@ -74,7 +74,7 @@ class WindowModel(nn.Module):
         """Return the logits, each from the ``window`` inputs up to it; those of the first ``window`` steps are exact.
 
         Args:
-            input: Tokens or feature vectors, padded, unbatched or packed, as the model takes them.
+            input: Tokens or feature vectors, padded, unbatched or packed, as the model accepts them.
             lengths: Length of each row, shape (B,), each from 0 to T; what lies behind it is not looked at.
 
         Returns:

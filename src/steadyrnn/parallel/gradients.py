@@ -4,42 +4,42 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
-from steadyrnn.activations import Absolute, LeakyReLU, ReLU
 from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, in_norm, layer_constants
 from steadyrnn.bounds.memory import first_step
 from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm, above, power_above, product_above
 from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agree
 from steadyrnn.cells.base import State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.engines.base import Recurrence, flattened, grouped, stacked
 from steadyrnn.engines.cuda.kernels.norms import every_norm
+from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 
-from .window_run import Pass, WindowRun
+if TYPE_CHECKING:
+    from .plan import Bounds
+    from .run import Pass, WindowRun
 
 __all__ = [
     "Evidence",
     "GradientNorm",
     "Masks",
     "Smooth",
+    "collect_evidence",
     "constants_of",
-    "frozen",
+    "detach_run",
     "gradient_norms",
     "gradient_refusal",
     "gradient_warmup",
     "is_kinked",
 ]
 
-KINKED = (ReLU, LeakyReLU, Absolute)
-"""Activations that are linear on either side of zero."""
 _BLOCK = 2**22  # pre-activations checked at once
 
 
@@ -51,8 +51,8 @@ def is_kinked(certificate: LayerCertificate) -> bool:
         >>> [is_kinked(read_layers(sr.RNN(2, 3, nonlinearity=name))[0]) for name in ("relu", "tanh")]
         [True, False]
     """
-    cell = certificate.weights.cell
-    return isinstance(cell, RNNStep) and isinstance(cell.activation, KINKED)
+    activation = certificate.weights.cell.record.activation
+    return activation is not None and activation.kinks == (0.0,)
 
 
 def gradient_refusal(certificates: list[LayerCertificate]) -> str | None:
@@ -63,22 +63,26 @@ def gradient_refusal(certificates: list[LayerCertificate]) -> str | None:
         >>> gradient_refusal(read_layers(sr.GRU(2, 3), input_bound=1.0))
         'no theorem gives it for a gated cell'
     """
-    first = certificates[0]
-    if not isinstance(first.weights.cell, RNNStep):
+    activation = certificates[0].weights.cell.record.activation
+    if activation is None:
         return "no theorem gives it for a gated cell"
     if len(certificates) > 1:
         return "no theorem gives it for a stack of layers"
-    if not is_kinked(first) and not math.isfinite(first.weights.cell.activation.smoothness):
-        return f"no theorem gives it for the activation {first.weights.cell.activation.name!r}, which is not smooth"
+    if not is_kinked(certificates[0]) and not math.isfinite(activation.smoothness):
+        return f"no theorem gives it for the activation {activation.name!r}, which is not smooth"
     return None
 
 
 def constants_of(certificate: LayerCertificate, state_bound: float, input_bound: float) -> Constants:
-    """Return the constants of MATH 4.2 for a smooth layer, or, for a kinked one, those for equal masks: no curvature."""
-    cell = certificate.weights.cell
-    if not isinstance(cell, RNNStep) or certificate.spectral_rate is None:
-        raise CertificateError("The constants of MATH 4.2 are those of an Elman layer.")
-    weights, activation = certificate.weights, cell.activation
+    """Return the constants of a smooth layer, or, for a kinked one, those for equal masks: no curvature.
+
+    Note [mathematics], section 4.2.
+    """
+    weights, activation = certificate.weights, certificate.weights.cell.record.activation
+    if activation is None or certificate.spectral_rate is None:
+        raise CertificateError(
+            "The constants of smoothness (docs/notes/mathematics.md, 4.2) are those of an Elman layer, and this is none."
+        )
     bias = weights.bias_ih is not None or weights.bias_hh is not None
     smoothness = 0.0 if is_kinked(certificate) else activation.smoothness
     slope = activation.steepness[1]
@@ -86,7 +90,7 @@ def constants_of(certificate: LayerCertificate, state_bound: float, input_bound:
 
 
 class GradientNorm(NamedTuple):
-    """A norm in which the gradient's error is bounded, with what MATH 4.3 needs in it."""
+    """A norm in which the gradient's error is bounded, with what Note [mathematics], section 4.3, needs in it."""
 
     constants: Constants  # of the layer, in this norm
     radius: float  # norm of every state
@@ -94,7 +98,7 @@ class GradientNorm(NamedTuple):
     upper: float
 
     def factor(self, context: int) -> float:
-        """Return MATH 4.3 for a cotangent of 2-norm 1, whose dual norm is at most 1 / ``lower``."""
+        """Return the truncated gradient's error for a cotangent of 2-norm 1, whose dual norm is at most 1 / ``lower``."""
         return gradient_truncation_error(self.constants, context, self.radius, above(1 / self.lower), 0.0)
 
     def masked(self, context: Tensor, agreeing: Tensor) -> Tensor:
@@ -149,15 +153,21 @@ def _warmup(norm: GradientNorm, tol: float) -> int:
 
 @dataclass(frozen=True)
 class Smooth:
-    """Factors of a smooth layer: an output's depends on its context only (MATH 4.3).
+    """Factors of a smooth layer: an output's depends on its context only; Note [mathematics], section 4.3.
 
     Args:
-        norms: In which the factor is known; the least counts.
+        certificate: Of the layer.
+        radius: As of :func:`gradient_norms`.
+        states: Likewise.
+        inputs: Likewise.
         windows: Of the run.
         sweeps: Of the run.
     """
 
-    norms: tuple[GradientNorm, ...]
+    certificate: LayerCertificate
+    radius: float
+    states: float
+    inputs: float
     windows: Windows
     sweeps: int
 
@@ -165,7 +175,8 @@ class Smooth:
         """Return the factor of each output behind the warm-up, (C, J, 1)."""
         k, chunk, number = self.windows
         first = k + self.sweeps * chunk
-        position = [min(norm.factor(first + i) for norm in self.norms) for i in range(1, chunk + 1)]
+        norms = gradient_norms(self.certificate, self.radius, self.states, self.inputs)
+        position = [min(norm.factor(first + i) for norm in norms) for i in range(1, chunk + 1)]
         factors = torch.tensor(position, dtype=torch.float64, device="cpu").unsqueeze(1).repeat(1, number)
         factors[:, : self.sweeps + 1] = 0.0  # these reach back to the true start
         return factors.unsqueeze(-1)
@@ -173,20 +184,22 @@ class Smooth:
 
 @dataclass(frozen=True)
 class Masks:
-    r"""Factors of a piecewise linear layer, from where its masks are proven to be those of the true states (MATH 6.4).
+    r"""Factors of a piecewise linear layer, from where its masks are proven to be those of the true states.
+
+    Note [mathematics], section 6.4.
 
     A window's chain of steps is its warm-up and, for each sweep, the window before it. In the warm-up the state's error
     is also measured, by the window before, which covers the same times.
 
     Args:
         norms: In which the factor is known, without curvature; the least counts.
-        run: With every pass remembered; nothing in it needs a gradient (:func:`frozen`).
+        run: With every pass remembered; nothing in it needs a gradient (:func:`detach_run`).
         rounding: By how much computed states may be off.
         margin: By how much a computed step may be off.
     """
 
     norms: tuple[GradientNorm, ...]
-    run: WindowRun
+    run: "WindowRun"
     rounding: float
     margin: float
 
@@ -222,13 +235,13 @@ class Masks:
         later = torch.stack(found).amin(dim=0)
         return torch.cat([later.new_zeros(chunk, sweeps + 1, run.rows), later], dim=1)
 
-    def _main_flags(self, one: Pass) -> Tensor:
+    def _main_flags(self, one: "Pass") -> Tensor:
         """Say at which steps of a pass the masks are proven, (C, J, B)."""
         run = self.run
         output = run.main_output(one)
         decay, errors = _powers(run.contraction.rate, run.windows.chunk, output), one.errors.to(output.device)
         before = decay.view(-1, 1, 1) * errors / run.contraction.norm.lower
-        return self._flags(run.main_input(), one.start[0], output, before)
+        return self._flags(run.windows.cut(run.recurrence.input), one.start[0], output, before)
 
     def _warm_flags(self) -> Tensor:
         """Say at which steps of the warm-up the masks are proven, (k, J, B)."""
@@ -246,7 +259,7 @@ class Masks:
             before = torch.cat([before[:1], torch.cat([before[1:, :1], before[1:, 1:].minimum(measured)], dim=1)])
         start = warm.new_zeros(number * rows, warm.shape[2])
         start[:rows] = run.recurrence.state[0]
-        return self._flags(run.warm_input(), start, warm, before)
+        return self._flags(run.windows.cut_warmups(run.recurrence.input), start, warm, before)
 
     def _flags(self, data: Tensor, start: Tensor, output: Tensor, before: Tensor) -> Tensor:
         """Say at which steps all masks are proven, for errors ``before`` each step, (steps, J, B)."""
@@ -270,22 +283,22 @@ def _powers(rate: float, number: int, like: Tensor) -> Tensor:
     return torch.tensor([power_above(rate, i) for i in range(number)], dtype=torch.float64, device=like.device)
 
 
-def frozen(run: WindowRun) -> WindowRun:
+def detach_run(run: "WindowRun") -> "WindowRun":
     """Return the same run without its graph."""
     kept = copy.copy(run)
-    kept.recurrence = _detached(run.recurrence)
+    kept.recurrence = _detach_recurrence(run.recurrence)
     kept.warm, kept.joined = run.warm.detach(), run.joined.detach()
     kept.fused = None if run.fused is None else run.fused.frozen()
-    kept.earlier, kept.latest = [_without_graph(one) for one in run.earlier], _without_graph(run.latest)
+    kept.earlier, kept.latest = [_detach_pass(one) for one in run.earlier], _detach_pass(run.latest)
     return kept
 
 
-def _without_graph(one: Pass) -> Pass:
+def _detach_pass(one: "Pass") -> "Pass":
     start, end = (tuple(s.detach() for s in state) for state in (one.start, one.end))
     return one._replace(start=start, output=one.output.detach(), end=end)
 
 
-def _detached(run: Recurrence) -> Recurrence:
+def _detach_recurrence(run: Recurrence) -> Recurrence:
     bias_ih, bias_hh, theta = (None if t is None else t.detach() for t in (run.bias_ih, run.bias_hh, run.theta))
     return run._replace(
         input=run.input.detach(), state=tuple(s.detach() for s in run.state), weight_ih=run.weight_ih.detach(),
@@ -296,7 +309,7 @@ def _detached(run: Recurrence) -> Recurrence:
 
 @dataclass
 class Evidence:
-    """What is known of the gradient after a call: a factor an output, and the cotangents that arrived since.
+    """What is known of the gradient after a call: one factor per output, and the cotangents that arrived since.
 
     Args:
         factors: How to compute the factors; None where all are zero.
@@ -346,3 +359,25 @@ class Evidence:
         arrived = self.cotangents[self.factors.windows.warmup :]
         total = float((arrived * factors[: len(arrived)].to(arrived.device)).sum())
         return 0.0 if total == 0 else above(total, 64 + arrived.numel())
+
+
+def collect_evidence(
+    run: "WindowRun", certificate: LayerCertificate, bounds: "Bounds", rounding: float, local: float, refusal: str | None
+) -> Evidence:
+    """Return what is known of the gradient of a run.
+
+    Args:
+        run: With its last pass.
+        certificate: With the contraction that counts.
+        bounds: On its states.
+        rounding: By how much computed states may be off.
+        local: By how much a computed step may be off.
+        refusal: Why there is no bound, or None.
+    """
+    if refusal is not None or not is_kept(run.recurrence.tensors):
+        return Evidence(None, refusal)
+    reached = above(max(run.largest, bounds.initial) + run.truncation + rounding)
+    known = certificate, bounds.radius, min(bounds.states, reached), bounds.inputs
+    if is_kinked(certificate):
+        return Evidence(Masks(gradient_norms(*known), detach_run(run), rounding, local))
+    return Evidence(Smooth(*known, run.windows, run.sweeps))

@@ -1,4 +1,4 @@
-"""From a stable recurrent layer to one that runs in windows of time, all at once, with a proven error."""
+"""A stable recurrent layer that runs in windows of time, all at once, with a proven error."""
 
 import math
 from collections.abc import Sequence
@@ -9,137 +9,55 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, input_slack, product_above
 from steadyrnn.cells.base import State
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.certify import certify_layer, dropout_scale, read_layers, refresh
-from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
 from steadyrnn.certificates.theories import THEORIES
-from steadyrnn.checks import carries_transform, check_number, check_positive_int, without_autocast
-from steadyrnn.convert.model import for_models
-from steadyrnn.convert.torch_nn import from_torch
-from steadyrnn.convert.unitary_rnn import input_slack
-from steadyrnn.engines.compiler import uncompiled
+from steadyrnn.checks import carries_transform, uncompiled, without_autocast
+from steadyrnn.engines.async_result import AsyncResult, largest_norm
+from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.sequence import Opened, check_input, check_states, close_sequence, open_sequence
 
 from .gradients import gradient_refusal
+from .plan import Request, measure_decay, share_tolerance, stack_gain
 from .report import LayerRun, ParallelReport
-from .run import Asked, Done, decay_of, run_layer
-from .stack import Doubt, carried, gain_of, not_run, share_of
+from .run import LayerResult, record_run, run_layer
 from .verify import Proofs
 
-__all__ = ["Parallel", "to_parallel"]
+__all__ = ["Parallel"]
 
 _ROOM = 1 + 2.0**-10
 """By how much more than proven the entries between gated layers may be, so that rounding stays inside the box."""
 
 
-@for_models
-def to_parallel(
-    rnn: nn.Module,
-    tol: float,
-    chunk: int | None = None,
-    *,
-    input_bound: float | None = None,
-    gradient_tol: float | None = None,
-    verify: bool = False,
-) -> "Parallel":
-    r"""Return a module that computes what a stable layer does, in C + k steps one after another instead of T.
+class Comparison:
+    """Whether weights are still the numbers they were: compared on the device, and waited for when it is read."""
 
-    Time is cut into windows of C steps, each run from zero k steps earlier, all of them as one batch. A network that
-    contracts by :math:`\lambda < 1` a step forgets the wrong start: the error is at most :math:`\lambda^{k+i} R` at
-    position i (MATH 6.1). What is really lost is measured: where window j - 1 ends, window j has its own state, and what
-    they differ by bounds the error of both (MATH 6.2). While that is above ``tol``, all windows are run again from where
-    the ones before ended, each time with :math:`\lambda^C` of the error (MATH 6.3). So the promise needs no luck:
-
-    - the error of every h_t, in the 2-norm, is at most ``report.truncation + report.rounding``, and
-      ``report.truncation <= tol``. It is an error against the layer run sequentially, exactly or in the same dtype;
-      of a stack, every layer's h_t. Rounding cannot be asked for, only told, and its bound is a worst case over all orders
-      of summation. With ``verify`` one number takes the place of both, ``report.error``: what :func:`steadyrnn.verify` proves
-      of the states as they were computed, against the exact run.
-    - gradients flow through warm-up and sweeps; ``report.gradient`` bounds what truncation does to them after ``backward``.
-      Rounding is not in it.
-
-    The layer is shared, not copied (one of torch is copied by :func:`steadyrnn.from_torch`). Before every call the weights are
-    compared with those certified, and certified anew where they changed. Eager only: under ``torch.compile`` it breaks
-    the graph. Bidirectional layers are refused, single ones too: run a layer each way.
-
-    Args:
-        rnn: An RNN, GRU or LSTM, of ours or of torch; or a ``SequenceModel``, whose layer is converted.
-        tol: Bound on the truncation.
-        chunk: C; chosen by cost if None.
-        input_bound: Bound on the 2-norm of every x_t, checked on every call; needed for GRU and LSTM, whose contraction
-            depends on it.
-        gradient_tol: If given, warm-up and sweeps also make each :math:`F_t` of ``report.gradient`` at most this, so that
-            the gradient's error by truncation is at most ``gradient_tol`` times the sum of the norms of the cotangents.
-        verify: Whether every call evaluates its steps once more in float64, and reports the error that follows.
-
-    Returns:
-        A module with the layer's own call, and ``report``; of a ``SequenceModel`` one with the same embedding and readout.
-
-    Raises:
-        ConversionError: No contraction is proven, or the module is none of the above.
-        ArgumentError: A gated layer without ``input_bound``.
-
-    Example:
-        >>> rnn = sr.RNN(3, 8, transition=sr.SpectralBall(0.8), dtype=torch.float64)
-        >>> fast = to_parallel(rnn, tol=1e-8, chunk=100)
-        >>> x = torch.randn(1000, 2, 3, dtype=torch.float64)
-        >>> output, h_n = fast(x)
-        >>> float((output - rnn(x)[0]).detach().norm(dim=-1).max()) <= fast.report.truncation + fast.report.rounding
-        True
-        >>> fast.report.windows, fast.report.depth < 300
-        (10, True)
-
-    References:
-        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
-    """
-    layer = as_layer(rnn)
-    gated = not isinstance(layer.cell, RNNStep)
-    if input_bound is None and gated:
-        raise ArgumentError(
-            "`input_bound` must be given for a gated layer, whose contraction depends on it: a bound on the 2-norm of "
-            "every x_t."
+    def __init__(self, known: tuple[Tensor, ...], now: tuple[Tensor, ...]) -> None:
+        self.pairs = list(zip(known, now, strict=False))
+        self.alike = len(known) == len(now) and all(
+            (a.device, a.dtype, a.shape) == (b.device, b.dtype, b.shape) for a, b in self.pairs
         )
-    if input_bound is not None:
-        input_bound = check_number("input_bound", input_bound, finite=True)
-    return Parallel(
-        layer,
-        check_number("tol", tol, low=torch.finfo(torch.float64).tiny, finite=True),
-        None if chunk is None else check_positive_int("chunk", chunk),
-        input_bound,
-        None if gradient_tol is None else check_number("gradient_tol", gradient_tol, low=1e-300, finite=True),
-        bool(verify),
-    )
+        self.result: AsyncResult | None = None
 
+    def start(self) -> None:
+        """Begin to compare."""
+        if self.alike and self.result is None:
+            self.result = AsyncResult(~torch.stack([(a != b).any() for a, b in self.pairs]).any())
 
-def as_layer(rnn: nn.Module) -> RecurrentLayer:
-    """Return a layer of ours that runs one way.
-
-    Example:
-        >>> type(as_layer(torch.nn.GRU(2, 3))).__name__
-        'GRU'
-    """
-    layer = from_torch(rnn) if type(rnn) in (nn.RNN, nn.GRU, nn.LSTM) else rnn
-    if not isinstance(layer, RecurrentLayer):
-        raise ConversionError(
-            f"`rnn` must be an RNN, GRU or LSTM, of steadyrnn or of torch.nn, but is {type(rnn).__qualname__}. "
-            "Convert the recurrent layer inside a larger module by itself."
-        )
-    if layer.bidirectional:
-        raise ConversionError(
-            "`rnn` is bidirectional, and windows are proven one way only: convert a layer for each direction."
-        )
-    return layer
+    def holds(self) -> bool:
+        """Say whether they are the same."""
+        self.start()
+        return self.alike and self.result is not None and bool(self.result.value())
 
 
 class Proven(NamedTuple):
-    """Certificates of every layer, and what they are about."""
+    """Certificates of every layer, and what they are about: computed once for given weights."""
 
     certificates: tuple[LayerCertificate, ...]
     sizes: tuple[Sizes, ...]
@@ -150,7 +68,7 @@ class Proven(NamedTuple):
 
 
 class Parallel(nn.Module):
-    """A recurrent layer run in windows of time; :func:`to_parallel` makes it.
+    """A recurrent layer run in windows of time; :func:`steadyrnn.to_parallel` makes it.
 
     Args:
         layer: The layer, shared.
@@ -167,14 +85,9 @@ class Parallel(nn.Module):
     """
 
     def __init__(
-        self,
-        layer: RecurrentLayer,
-        tol: float,
-        chunk: int | None = None,
-        input_bound: float | None = None,
-        gradient_tol: float | None = None,
-        verify: bool = False,
-    ) -> None:
+        self, layer: RecurrentLayer, tol: float, chunk: int | None = None, input_bound: float | None = None,
+        gradient_tol: float | None = None, verify: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.layer = layer
         self.tol, self.chunk, self.input_bound, self.gradient_tol = tol, chunk, input_bound, gradient_tol
@@ -185,7 +98,7 @@ class Parallel(nn.Module):
         refusal = gradient_refusal(list(proven.certificates))
         if gradient_tol is not None and refusal is not None:
             raise ConversionError(f"`gradient_tol` cannot be kept: {refusal}.")
-        self._report = ParallelReport(tol, tuple(not_run(one) for one in proven.certificates))
+        self._report = ParallelReport(tol, tuple(_not_run(one) for one in proven.certificates))
 
     @property
     def report(self) -> ParallelReport:
@@ -233,12 +146,12 @@ class Parallel(nn.Module):
             given = tuple(state.unsqueeze(1) for state in given)
         opened = opened._replace(data=opened.data.to(dtype))
         self._check_bound(opened.data)
-        proven, doubt = self._prove()
+        proven, comparison = self._prove()
         try:
-            output, states = self._run(opened, given, dtype, proven, doubt)
-            stale = doubt is not None and not doubt.holds()
+            output, states = self._run(opened, given, dtype, proven, comparison)
+            stale = comparison is not None and not comparison.holds()
         except SteadyError:
-            if doubt is None or doubt.holds():
+            if comparison is None or comparison.holds():
                 raise
             stale = True
         if stale:  # weights were changed behind torch's back: what was run was not what was proven
@@ -247,22 +160,22 @@ class Parallel(nn.Module):
         return close_sequence(output, opened, input, batched, layer.batch_first), layer._final(finals)
 
     def _run(
-        self, opened: Opened, given: State | None, dtype: torch.dtype, proven: Proven, doubt: Doubt | None
+        self, opened: Opened, given: State | None, dtype: torch.dtype, proven: Proven, comparison: Comparison | None
     ) -> tuple[Tensor, State]:
         """Run every layer with what is proven of it."""
         with without_autocast(opened.data.device):
             start = self.layer._start(opened, given, dtype)
             certificates = proven.certificates if given is None else self._covering(proven.certificates, start)
-            return self._run_stack(opened, start, certificates, proven, given is None, doubt)
+            return self._run_stack(opened, start, certificates, proven, given is None, comparison)
 
     def _check_bound(self, data: Tensor) -> None:
         """Refuse an input that the certificate is not about."""
         covered = self._covered()
-        if self.input_bound is None or covered is None or largest_norm(data) <= covered:
+        if covered is None or largest_norm(data) <= covered:
             return
         largest = float(torch.linalg.vector_norm(data.detach(), dim=-1, dtype=torch.float64).max())
         if not math.isfinite(largest):
-            raise NotFiniteError("`input` holds NaN or infinity; nothing can be said of it or done with it.")
+            raise NotFiniteError("`input` holds NaN or infinity, of which nothing can be proven.")
         if largest > covered:
             raise ArgumentError(
                 f"`input` must have a 2-norm of at most {self.input_bound:g} (`input_bound`) at every step, but reaches "
@@ -275,7 +188,7 @@ class Parallel(nn.Module):
             return None
         return self.input_bound * input_slack(self.layer.input_size, self.layer.weight_ih_l0.dtype)
 
-    def _prove(self, trust: bool = True) -> tuple[Proven, Doubt | None]:
+    def _prove(self, trust: bool = True) -> tuple[Proven, Comparison | None]:
         """Return certificates of the weights, and what will say whether these are still the weights.
 
         A change that torch has counted is seen at once. One behind its back (``.data``) shows in the numbers only, which
@@ -288,10 +201,10 @@ class Parallel(nn.Module):
         counted = tuple((tensor.data_ptr(), tensor._version) for tensor in weights)
         stamp = (layer.training, autocast, first.device, first.dtype)
         if known is not None and known.stamp == stamp:
-            doubt = Doubt(known.weights, weights)
+            comparison = Comparison(known.weights, weights)
             if trust and known.counted == counted:
-                return known, doubt
-            if doubt.holds():
+                return known, comparison
+            if comparison.holds():
                 self._proven = known._replace(counted=counted)
                 return self._proven, None
         certificates = self._read(known)
@@ -303,12 +216,12 @@ class Parallel(nn.Module):
                     f"({one.best.theorem}). Only what contracts can be run in windows. {advice}"
                 )
         kept = tuple(tensor.clone() for tensor in weights)
-        self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(decay_of, certificates)), stamp, kept, counted)
+        self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(measure_decay, certificates)), stamp, kept, counted)
         return self._proven, None
 
     def _read(self, known: Proven | None) -> Sequence[LayerCertificate]:
         """Return certificates: those known, verified for the weights as they are now, or new ones."""
-        if not isinstance(self.layer.cell, RNNStep):
+        if self.layer.cell.record.activation is None:
             return self._read_gated(None)
         if known is None:
             return read_layers(self.layer, self._covered(), "auto")
@@ -340,14 +253,14 @@ class Parallel(nn.Module):
 
     def _covering(self, certificates: tuple[LayerCertificate, ...], start: State) -> tuple[LayerCertificate, ...]:
         """Return certificates that hold from a given initial state, too: a gated layer's hold in a box of states."""
-        if isinstance(self.layer.cell, RNNStep):
+        if self.layer.cell.record.activation is not None:
             return certificates
         initial = []
         for place in range(len(certificates)):
             states = [s[place].detach().double().abs().cpu() for s in start]
             initial.append(tuple(s.amax(0) if s.numel() else s.new_zeros(s.shape[1]) for s in states))
             if not all(bool(s.isfinite().all()) for s in initial[-1]):
-                raise NotFiniteError("`hx` holds NaN or infinity; nothing can be said of it or done with it.")
+                raise NotFiniteError("`hx` holds NaN or infinity, of which nothing can be proven.")
         if not any(bool(s.any()) for states in initial for s in states):
             return certificates
         wider = self._read_gated(initial)
@@ -361,24 +274,24 @@ class Parallel(nn.Module):
 
     def _run_stack(
         self, opened: Opened, start: State, certificates: tuple[LayerCertificate, ...], proven: Proven, cold: bool,
-        doubt: Doubt | None,
+        comparison: Comparison | None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """Run every layer in windows; return the last one's outputs (T, B, H) and all final states."""
         layer, data, finals = self.layer, opened.data, []
         records: list[LayerRun] = []
-        gains = [gain_of(one) * dropout_scale(layer) for one in certificates]
+        gains = [stack_gain(one) * dropout_scale(layer) for one in certificates]
         refusal = gradient_refusal(list(certificates))
-        done: Done | None = None
+        done: LayerResult | None = None
         entering: Tensor | None = None
         for place, certificate in enumerate(certificates):
             state = tuple(s[place] for s in start)
             run = layer._recurrence(data, state, layer.suffix(place, 0), opened.batch_sizes, False, layer.recompute)
-            asked = Asked(
-                share_of(self.tol, gains, place), self.chunk, self.gradient_tol, refusal, proven.decays[place],
-                cold and not layer.learn_initial_state, None if doubt is None else doubt.start,
+            request = Request(
+                share_tolerance(self.tol, gains, place), self.chunk, self.gradient_tol, refusal, proven.decays[place],
+                cold and not layer.learn_initial_state, None if comparison is None else comparison.start,
             )  # fmt: skip
-            done = run_layer(run, layer.engine, certificate, proven.sizes[place], asked)
-            record = carried(done.record, records[-1] if records else None, gains[place])
+            done = run_layer(run, layer.engine, certificate, proven.sizes[place], request)
+            record = _add_errors_below(done.record, records[-1], gains[place]) if records else done.record
             if self.verify:
                 entering = self._proofs.errors(certificate, run, done.output, entering)
                 record = replace(record, verified=float(entering.max()) if entering.numel() else 0.0)
@@ -392,3 +305,14 @@ class Parallel(nn.Module):
         if done is not None:
             done.evidence.watch(done.output, done.state)
         return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))
+
+
+def _not_run(certificate: LayerCertificate) -> LayerRun:
+    """Return the record of a layer that has not run yet."""
+    return record_run(certificate, Windows(0, 0, 0), 0, 0.0, 0.0, "")
+
+
+def _add_errors_below(record: LayerRun, below: LayerRun, gain: float) -> LayerRun:
+    """Return a record with the errors of the layer below added."""
+    truncation = above(record.truncation + product_above(gain, below.truncation))
+    return replace(record, truncation=truncation, rounding=above(record.rounding + product_above(gain, below.rounding)))

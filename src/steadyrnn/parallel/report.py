@@ -1,7 +1,8 @@
 """What a call of a time-parallel layer proves and what it took."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from steadyrnn.bounds.norms import above
 from steadyrnn.certificates.base import LayeredReport, LayerRecord
@@ -10,6 +11,8 @@ from steadyrnn.errors import CertificateError
 from .gradients import Evidence
 
 __all__ = ["LayerRun", "ParallelReport"]
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,45 @@ class LayerRun(LayerRecord):
     verified: float | None = None
 
 
+def largest(layers: Sequence[LayerRun], name: str) -> Any:
+    """Return the largest number of this name of a layer."""
+    return max(getattr(layer, name) for layer in layers)
+
+
+def total(layers: Sequence[LayerRun], name: str) -> Any:
+    """Return the sum of the numbers of this name."""
+    return sum(getattr(layer, name) for layer in layers)
+
+
+def of_slowest(layers: Sequence[LayerRun], name: str) -> Any:
+    """Return the number of this name of the layer with the largest rate."""
+    return getattr(max(layers, key=lambda layer: layer.rate), name)
+
+
+class Combined(Generic[V]):
+    """A number of a report that is combined from its layers' numbers of the same name.
+
+    Args:
+        combine: How.
+        doc: What it is.
+    """
+
+    def __init__(self, combine: Callable[[Sequence[LayerRun], str], V], doc: str) -> None:
+        self.combine, self.__doc__ = combine, doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Learn the name."""
+        self.name = name
+
+    @overload
+    def __get__(self, report: None, owner: type) -> "Combined[V]": ...
+    @overload
+    def __get__(self, report: "ParallelReport", owner: type) -> V: ...
+    def __get__(self, report: "ParallelReport | None", owner: type) -> "Combined[V] | V":
+        """Return the number of a report."""
+        return self if report is None else self.combine(report.layers, self.name)
+
+
 @dataclass(frozen=True)
 class ParallelReport(LayeredReport[LayerRun]):
     """What the last call proves: every h_t is within ``error`` (2-norm) of the sequential run's.
@@ -51,7 +93,7 @@ class ParallelReport(LayeredReport[LayerRun]):
     ``rounding`` the largest of a layer, and the rest is that of the layer with the largest rate.
 
     Args:
-        tol: What was asked for; ``truncation`` is at most this.
+        tol: The tolerance given; ``truncation`` is at most this.
         layers: Each layer's run.
     """
 
@@ -59,19 +101,17 @@ class ParallelReport(LayeredReport[LayerRun]):
     layers: tuple[LayerRun, ...]
     evidence: Evidence = field(default_factory=Evidence, compare=False, repr=False)
 
-    @property
-    def truncation(self) -> float:
-        """Bound on the error of every state in exact arithmetic."""
-        return max(layer.truncation for layer in self.layers)
-
-    @property
-    def rounding(self) -> float:
-        """Bound on what rounding adds, whether the sequential run is exact or computed in the same dtype."""
-        return max(layer.rounding for layer in self.layers)
+    truncation = Combined[float](largest, "Bound on the error of every state in exact arithmetic.")
+    rounding = Combined[float](largest, "Bound on what rounding adds, of runs that are exact or computed in the same dtype.")
+    depth = Combined[int](total, "Steps run one after another, of all layers.")
+    sweeps = Combined[int](total, "Sweeps of all layers.")
+    chunk = Combined[int](of_slowest, "Steps of a window whose outputs count.")
+    warmup = Combined[int](of_slowest, "Steps of a window before that.")
+    windows = Combined[int](of_slowest, "How many windows ran as one batch.")
 
     @property
     def verified(self) -> float | None:
-        """Bound on the error of every state against the exact run, rounding included; None where it was not asked for."""
+        """Bound on the error of every state against the exact run, rounding included; None where the call was not verified."""
         found = [layer.verified for layer in self.layers if layer.verified is not None]
         return max(found) if found else None
 
@@ -90,8 +130,9 @@ class ParallelReport(LayeredReport[LayerRun]):
 
         bounds the Frobenius norm of the difference between the gradient of this run and of the sequential one, both for
         the cotangents :math:`g_t` of the outputs (and of the final state, at its time), in exact arithmetic, over W, U and
-        b together (torch's two vectors as the one they add up to). :math:`F_t` is MATH 4.3 for a loss of gradient 1, with
-        the context of t: warm-up, sweeps and position. For a piecewise linear activation it is
+        b together (torch's two vectors as the one they add up to). :math:`F_t` is the error of a truncated
+        gradient for a loss of gradient 1 (Note [mathematics], section 4.3), with the context of t: warm-up, sweeps and
+        position. For a piecewise linear activation it is
         :func:`~steadyrnn.bounds.parallel_gradients.masked_gradient_error`, from the steps at which masks are proven equal.
 
         Raises:
@@ -99,31 +140,6 @@ class ParallelReport(LayeredReport[LayerRun]):
                 neither smooth nor piecewise linear.
         """
         return self.evidence.bound()
-
-    @property
-    def depth(self) -> int:
-        """Steps run one after another, of all layers."""
-        return sum(layer.depth for layer in self.layers)
-
-    @property
-    def sweeps(self) -> int:
-        """Sweeps of all layers."""
-        return sum(layer.sweeps for layer in self.layers)
-
-    @property
-    def chunk(self) -> int:
-        """Steps of a window whose outputs count."""
-        return self.slowest.chunk
-
-    @property
-    def warmup(self) -> int:
-        """Steps of a window before that."""
-        return self.slowest.warmup
-
-    @property
-    def windows(self) -> int:
-        """How many windows ran as one batch."""
-        return self.slowest.windows
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; ``gradient`` (of truncation alone) is None where there is no bound."""
@@ -153,5 +169,6 @@ class ParallelReport(LayeredReport[LayerRun]):
         return (
             f"time-parallel: every state within {within}, in {self.depth} steps one after another: {self.windows} windows of "
             f"{self.chunk} behind {self.warmup} of warm-up{swept}.\n"
-            f"Contraction {self.rate:.6g} in the {self.norm}. MATH 6.1 to 6.{5 if self.verified is None else 6}.{learned}"
+            f"Contraction {self.rate:.6g} in the {self.norm}. Proof: Lemma 1 of Miller and Hardt (2019) and windows of time "
+            f"(docs/notes/mathematics.md, 6.1 to 6.{5 if self.verified is None else 6}).{learned}"
         )

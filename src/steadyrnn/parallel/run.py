@@ -1,53 +1,37 @@
-"""One layer run in windows: how long they are, when they are good enough, and what is proven then."""
+"""Run one layer in windows of time, all of them as one batch, until the result is proven to be good enough."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from steadyrnn.activations import Sigmoid, Tanh
-from steadyrnn.bounds.norms import MaxNorm, above, product_above, state_radius
-from steadyrnn.bounds.parallel import required_warmup, rounding_error
+from steadyrnn.bounds.memory import truncation_error
+from steadyrnn.bounds.norms import ROUND_OFF, Contraction, above
+from steadyrnn.bounds.parallel import boundary_errors, swept_errors
 from steadyrnn.cells.base import State
-from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.largest_norm import LargestNorms, largest_norm
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.rounding import Sizes, local_rounding
-from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cuda.loops.windows import fused_costs, input_part
+from steadyrnn.certificates.rounding import Sizes
+from steadyrnn.checks import check_finite
+from steadyrnn.engines.async_result import AsyncResult, Deferred, largest_norm
+from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.loop.ops import is_kept
-from steadyrnn.engines.select import ENGINES, select
-from steadyrnn.engines.windows import Windows
-from steadyrnn.errors import NotFiniteError
+from steadyrnn.engines.select import ENGINES, Choice, select
+from steadyrnn.engines.windows import Windows, join_windows
+from steadyrnn.errors import ArgumentError, NotFiniteError
 
-from .gradients import Evidence, Masks, Smooth, frozen, gradient_norms, gradient_warmup, is_kinked
-from .plan import OVERHEAD, SETUP, choose_fused, choose_windows
+from .gradients import Evidence, collect_evidence, is_kinked
+from .plan import Bounds, Request, choose_tier, plan_windows, rounding_of
 from .report import LayerRun
-from .window_run import WindowRun, fuses
 
-__all__ = ["Asked", "Done", "decay_of", "likely_warmup", "run_layer"]
-
-_NOISE = 8
-"""Below this many units of rounding of the state, a measured mismatch says nothing: there a warm-up is not cut short."""
+__all__ = ["LayerResult", "Pass", "WindowRun", "record_run", "run_layer"]
 
 
-class Asked(NamedTuple):
-    """What a layer is run for."""
-
-    tol: float  # of its own truncation, in the 2-norm
-    chunk: int | None
-    gradient_tol: float | None
-    refusal: str | None  # why there is no bound on its gradient
-    decay: tuple[float, ...] = ()  # how fast powers of its weight shrink
-    cold: bool = False  # whether its initial state is known to be zero
-    meanwhile: Callable[[], None] | None = None  # what to start on the device before results are waited for
-
-
-class Done(NamedTuple):
+class LayerResult(NamedTuple):
     """What a layer gives."""
 
     output: Tensor  # (T, B, H)
@@ -56,26 +40,7 @@ class Done(NamedTuple):
     evidence: Evidence
 
 
-@dataclass
-class Bounds:
-    """What is known of a layer's states before it runs."""
-
-    norms: LargestNorms  # of the inputs, and of the initial states
-    initial: float  # 2-norm of every initial h
-    radius: float  # norm of every state, in that of the contraction
-    states: float  # 2-norm of every state
-    flat: float  # of every computed h, where it is a product of values in [-1, 1]; else 0
-
-    @cached_property
-    def inputs(self) -> float:
-        """Bound on the 2-norm of every input; asked for late, since it must be waited for."""
-        largest = self.norms.value()[0]
-        if not math.isfinite(largest):
-            raise NotFiniteError("`input` holds NaN or infinity; nothing can be said of it or done with it.")
-        return largest
-
-
-def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, sizes: Sizes, asked: Asked) -> Done:
+def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, sizes: Sizes, request: Request) -> LayerResult:
     """Run one layer in windows until it is proven to be good enough.
 
     Args:
@@ -83,196 +48,336 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         requested: An engine's name or ``"auto"``.
         certificate: Of the layer's weights, with a rate below 1.
         sizes: Of the layer's weights.
-        asked: Tolerances.
+        request: Tolerances.
     """
-    gates = input_part(run) if run.input.numel() and fuses(run, requested) else None  # the device is not to wait for plans
-    certificate, bounds = choose_tier(run, certificate, asked)
-    windows, fused = windows_for(run, certificate, bounds, asked, gates is not None)
-    gates = gates if fused else None
+    fuses = can_fuse(run, requested)
+    gates = input_part(run) if fuses else None  # on its way while windows are planned
+    certificate, bounds = choose_tier(run, certificate, request)
+    windows, fused = plan_windows(run, certificate, bounds, request, fuses)
     if windows.number == 1:
-        choice = select(requested, run)
-        output, state = ENGINES[choice.engine].run(run)
-        rounding = rounding_of(run, certificate, sizes, bounds, math.inf if bounds.flat else largest_norm(output))[0]
-        return Done(
-            output, state, record_of(certificate, windows, 0, 0.0, rounding, choice.engine), Evidence(None, asked.refusal)
-        )
-    kinked = asked.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
+        return run_sequentially(run, requested, certificate, sizes, bounds, request.refusal)
+    kinked = request.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
     parallel = WindowRun(
-        run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, asked.meanwhile, gates
-    )
-    # Before it is known whether these windows are good enough: that is still on its way, and mostly they are.
-    state, rounding = settled(parallel, certificate, sizes, bounds)
-    while (truncation := parallel.truncation) > asked.tol:
+        run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, request.meanwhile,
+        gates if fused else None,
+    )  # fmt: skip
+    # Before the truncation is read: it is still on its way from the device, and mostly it is small enough.
+    state, rounding, local = finish(parallel, certificate, sizes, bounds)
+    while (truncation := parallel.truncation) > request.tol:
         parallel.sweep()
-    evidence = evidence_of(parallel, certificate, sizes, bounds, asked)
-    while kinked and asked.gradient_tol is not None and evidence.worst() > asked.gradient_tol:
-        parallel.sweep()
-        evidence, truncation = evidence_of(parallel, certificate, sizes, bounds, asked), parallel.truncation
     if parallel.sweeps:
-        state, rounding = settled(parallel, certificate, sizes, bounds)
+        state, rounding, local = finish(parallel, certificate, sizes, bounds)
+    evidence = collect_evidence(parallel, certificate, bounds, rounding, local, request.refusal)
+    while kinked and request.gradient_tol is not None and evidence.worst() > request.gradient_tol:
+        parallel.sweep()
+        truncation = parallel.truncation
+        state, rounding, local = finish(parallel, certificate, sizes, bounds)
+        evidence = collect_evidence(parallel, certificate, bounds, rounding, local, request.refusal)
     engine = "" if parallel.choice is None else parallel.choice.engine
-    record = record_of(certificate, windows, parallel.sweeps, truncation, rounding, engine)
-    return Done(parallel.output(), state, record, evidence)
+    record = record_run(certificate, windows, parallel.sweeps, truncation, rounding, engine)
+    return LayerResult(parallel.output(), state, record, evidence)
 
 
-def settled(parallel: WindowRun, certificate: LayerCertificate, sizes: Sizes, bounds: Bounds) -> tuple[State, float]:
-    """Return final states and the bound on rounding, for windows as they are now."""
+def can_fuse(run: Recurrence, requested: str) -> bool:
+    """Say whether there is a kernel that runs all windows of a recurrence in place.
+
+    Example:
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> zero = torch.zeros(1, 1)
+        >>> can_fuse(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero, zero), "auto")  # on a CPU
+        False
+    """
+    on_gpu = requested == "auto" and run.input.is_cuda and run.input.numel() > 0
+    return on_gpu and refusal(run, is_kept(run.tensors)) is None
+
+
+def run_sequentially(
+    run: Recurrence, requested: str, certificate: LayerCertificate, sizes: Sizes, bounds: Bounds, refusal: str | None
+) -> LayerResult:
+    """Run one layer step by step, where that costs no more than windows."""
+    choice = select(requested, run)
+    output, state = ENGINES[choice.engine].run(run)
+    rounding, _ = rounding_of(run, certificate, sizes, bounds, math.inf if bounds.flat else largest_norm(output))
+    record = record_run(certificate, Windows(0, run.input.shape[0], 1), 0, 0.0, rounding, choice.engine)
+    return LayerResult(output, state, record, Evidence(None, refusal))
+
+
+def finish(parallel: "WindowRun", certificate: LayerCertificate, sizes: Sizes, bounds: Bounds) -> tuple[State, float, float]:
+    """Return final states and the bounds on rounding, of the run and of a step, for windows as they are now."""
     if not bounds.flat and not math.isfinite(parallel.largest):
-        raise NotFiniteError(
-            "`input` holds NaN or infinity, or drives states there; nothing can be said of it or done with it."
-        )
-    rounding = rounding_of(parallel.recurrence, certificate, sizes, bounds, parallel.largest)[0]
-    return parallel.final(parallel.output()), rounding
+        raise NotFiniteError("`input` holds NaN or infinity, or drives states there; nothing can be proven of it.")
+    rounding, local = rounding_of(parallel.recurrence, certificate, sizes, bounds, parallel.largest)
+    return parallel.final(), rounding, local
 
 
-def record_of(
+def record_run(
     certificate: LayerCertificate, windows: Windows, sweeps: int, truncation: float, rounding: float, engine: str
 ) -> LayerRun:
     """Return the record of a run."""
-    best = certificate.best
-    k, chunk, number = windows
-    depth = windows.depth(sweeps)
-    return LayerRun(certificate.name, best.rate, best.norm.name, k, chunk, number, sweeps, depth, truncation, rounding, engine)
+    best, depth = certificate.best, windows.depth(sweeps)
+    return LayerRun(certificate.name, best.rate, best.norm.name, *windows, sweeps, depth, truncation, rounding, engine)
 
 
-def choose_tier(run: Recurrence, certificate: LayerCertificate, asked: Asked) -> tuple[LayerCertificate, Bounds]:
-    """Return the certificate with the contraction that needs the shortest warm-up, and bounds in its norm.
+class Pass(NamedTuple):
+    """All windows run once, from the warm-up's end or from the last pass's ends; rows are windows x batch."""
 
-    A smaller rate is not always better: its norm may be far from the 2-norm, in which the tolerance is.
-    """
-    norms = LargestNorms(run.input, *run.state)
-    first = certificate.tiers[0]  # a rate that is not below the spectral norm's has nothing for it
-    better = [tier for tier in certificate.tiers if tier.contraction.rate < min(first.contraction.rate, 1.0)]
-    ways = [certificate.using(tier) for tier in ([first] if first.contraction.stable else []) + better]
-    found = [(way, bounds_of(run, way, asked.cold, norms)) for way in ways]
-    return found[0] if len(found) == 1 else min(found, key=lambda way: warmup_of(way[0], way[1], asked))
+    start: State  # each (J * B, H)
+    output: Tensor  # (C, J * B, H); from one kernel all of the sequence, (T, B, H)
+    end: State  # each (J * B, H)
+    later: Deferred[Tensor]  # errors, from numbers that are on their way
 
-
-def warmup_of(certificate: LayerCertificate, bounds: Bounds, asked: Asked) -> int:
-    """Return the warm-up that is proven to be enough."""
-    best = certificate.best
-    warmup = required_warmup(best.rate, bounds.radius, asked.tol, gain=above(1 / best.norm.lower))
-    if asked.gradient_tol is None:
-        return warmup
-    norms = gradient_norms(certificate, bounds.radius, bounds.states, bounds.inputs)
-    return max(warmup, gradient_warmup(norms, asked.gradient_tol))
+    @property
+    def errors(self) -> Tensor:
+        """Bound on the error of each start state, in the norm of the contraction: (J, B), on the CPU."""
+        return self.later.value()
 
 
-@torch.no_grad()
-def bounds_of(run: Recurrence, certificate: LayerCertificate, cold: bool, norms: LargestNorms) -> Bounds:
-    r"""Return bounds on inputs and states: the certificate's, or what follows from the inputs at hand.
+class WindowRun:
+    r"""A recurrence run in windows, with a bound on how far each is from the sequential run.
 
-    :math:`N(h_t) \le \max(N(h_0), (N(\varphi(b)) + L_x \sup \lVert x \rVert) / (1 - \lambda))` (MATH 4.1).
-    """
-    best, cell = certificate.best, certificate.weights.cell
-    saturates = flattens(certificate)
-    if cold and saturates and certificate.input_bound is None:  # then nothing below depends on the inputs
-        flat = above(math.sqrt(certificate.weights.size))
-        return Bounds(norms, 0.0, certificate.radius, certificate.state_bound, flat)
-    inputs, initial, *others = norms.value()
-    if not math.isfinite(inputs + initial + sum(others)):
-        raise NotFiniteError("`input` or `hx` holds NaN or infinity; nothing can be said of it or done with it.")
-    flat = above(max(math.sqrt(certificate.weights.size), initial))
-    if not isinstance(cell, RNNStep):
-        return Bounds(norms, initial, certificate.radius, certificate.state_bound, flat)
-    weights, norm = certificate.weights, best.norm
-    rest = above(float(norm(cell.activation.value(weights.bias, weights.theta))), 64 + 8 * norm.size)
-    radius = state_radius(best.rate, above(rest + product_above(certificate.input_gain, inputs)))
-    states = above(radius / norm.lower)
-    if certificate.input_bound is None or inputs <= certificate.input_bound:
-        radius, states = min(radius, certificate.radius), min(states, certificate.state_bound)
-    first = product_above(norm.upper, initial)
-    if first > radius:  # then it is worth waiting for
-        first = above(float(norm(run.state[0]).max()), 64 + 8 * norm.size)
-    flat = flat if saturates else 0.0
-    return Bounds(norms, initial, max(radius, first), max(states, initial, above(first / norm.lower)), flat)
+    Window 0 starts from the true state. The others start from zero, and throw away their warm-up. After the first pass
+    :meth:`sweep` starts every window from where the one before it ended, as often as wanted. The bound is that of
+    :func:`~steadyrnn.bounds.parallel.swept_errors`, and before any sweep also the a-priori one; it holds up to the rounding
+    of :func:`~steadyrnn.bounds.parallel.rounding_error`: a computed step is an exact one plus at most :math:`\delta`, so with
+    :math:`D = \delta / (1 - \lambda)` the computed states are within :math:`e_j + D` of the true ones.
 
+    Gradients flow through warm-up and sweeps.
 
-def flattens(certificate: LayerCertificate) -> bool:
-    """Say whether the states of an RNN are values of tanh or sigmoid."""
-    cell = certificate.weights.cell
-    return isinstance(cell, RNNStep) and isinstance(cell.activation, Tanh | Sigmoid)
-
-
-def windows_for(
-    run: Recurrence, certificate: LayerCertificate, bounds: Bounds, asked: Asked, fuses: bool
-) -> tuple[Windows, bool]:
-    """Return the windows to run in, and whether one kernel, where it can, is to run them all: the cheaper way, by a model."""
-    best, x = certificate.best, run.input
-    steps, rows, width = x.shape
-    size, gates = run.state[0].shape[-1], len(run.cell.gates)
-    warmup = warmup_of(certificate, bounds, asked)
-    kind = x.device.type if x.device.type in OVERHEAD else "cuda"
-    row_cost = 2 * gates * size * (size + width) / OVERHEAD[kind]
-    gamble = asked.gradient_tol is None and asked.tol > _NOISE * torch.finfo(x.dtype).eps / 2 * bounds.states
-    likely = likely_warmup(asked.decay, asked.tol * best.norm.lower / (8 * max(bounds.radius, asked.tol)))
-    plan = choose_windows(steps, rows, warmup, row_cost, asked.chunk, gamble, SETUP[kind], likely, lanes_of(x))
-    if not fuses:
-        return plan.windows, False
-    lanes, cost, setup = fused_costs(x.device, size)
-    other = choose_fused(steps, rows, warmup, lanes, cost, asked.chunk, gamble, setup, likely, is_kept(run.tensors))
-    fused = other.windows.number > 1 and (asked.chunk is not None or other.cost < plan.cost)
-    return other.windows if fused else plan.windows, fused
-
-
-def lanes_of(x: Tensor) -> int:
-    """Return how many multiprocessors run rows side by side; 1 on a CPU."""
-    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.device.type == "cuda" else 1
-
-
-def decay_of(certificate: LayerCertificate) -> tuple[float, ...]:
-    r"""Return :math:`\lVert W^k \rVert_F` for k = 1, 2, 4, ... of an RNN; nothing for a gated layer."""
-    weights = certificate.weights
-    if not isinstance(weights.cell, RNNStep):
-        return ()
-    power, found = weights.cell.activation.steepness[1] * weights.weight_hh, []
-    for _ in range(12):
-        found.append(float(torch.linalg.matrix_norm(power)))
-        power = power @ power
-    return tuple(found)
-
-
-def likely_warmup(decay: tuple[float, ...], enough: float) -> int | None:
-    r"""Return after how many steps an error has probably shrunk to ``enough`` of itself.
-
-    Nothing is proven by it: a linear network shrinks an error by :math:`\lVert W^k \rVert` in k steps, and others mostly
-    faster still. Between powers of two the logarithm is taken for a line. None where it takes longer than is known.
+    Args:
+        recurrence: What to run, forwards in time.
+        requested: An engine's name or ``"auto"``.
+        windows: Two or more.
+        contraction: Of the recurrence, with a rate below 1.
+        radius: Bound on the norm of every state of the sequential run.
+        remember: Whether to keep passes before the last.
+        measure: Whether to note the largest output of all passes.
+        meanwhile: What to start on the device before results are waited for.
+        gates: Where one kernel is to run all windows, the recurrence's
+            :func:`~steadyrnn.engines.cuda.loops.windows.input_part`, which that kernel's ``refusal`` must allow.
 
     Example:
-        >>> likely_warmup((0.5, 0.25, 0.0625), 0.1)
-        4
+        >>> from steadyrnn.bounds.norms import TwoNorm
+        >>> from steadyrnn.cells.registry import CELLS
+        >>> w = torch.full((1, 1), 0.5)
+        >>> line = Recurrence(CELLS["rnn-identity"], torch.ones(9, 1, 1), (torch.zeros(1, 1),), torch.ones(1, 1), w)
+        >>> run = WindowRun(line, "auto", Windows(1, 4, 2), Contraction(0.5, TwoNorm(1), "spectral norm"), radius=2.0)
+        >>> round(run.truncation, 3), round(float(line.input.sum() - run.output()[4]), 3)
+        (0.469, 7.062)
+        >>> run.sweep()
+        >>> run.truncation
+        0.0
     """
-    for place, norm in enumerate(decay):
-        if norm <= enough:
-            if place == 0 or norm == 0:
-                return int(2**place)
-            above_it, low = math.log(decay[place - 1]), math.log(norm)
-            part = (above_it - math.log(enough)) / (above_it - low)
-            return math.ceil(2.0 ** (place - 1) * (1 + part))
-    return None
+
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        requested: str,
+        windows: Windows,
+        contraction: Contraction,
+        radius: float,
+        remember: bool = False,
+        measure: bool = True,
+        meanwhile: Callable[[], None] | None = None,
+        gates: Tensor | None = None,
+    ) -> None:
+        windows.check(recurrence.input.shape[0])
+        if recurrence.reverse:
+            raise ArgumentError("a recurrence must run forwards in time to be run in windows.")
+        self.recurrence, self.requested, self.windows = recurrence, requested, windows
+        self.contraction, self.radius = contraction, radius
+        self.lengths = lengths_of(recurrence)
+        self.choice: Choice | None = None
+        self.sweeps = 0
+        self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
+        self.earlier: list[Pass] = []
+        self.fused = None if gates is None else FusedWindows(recurrence, gates, windows, measure, is_kept(recurrence.tensors))
+        if self.fused is not None:
+            self.choice = Choice("cuda", "one kernel runs all windows in place")
+        self.warm, start, first = self._run_first()
+        self.largest = largest_norm(self.warm) if measure and self.fused is None else 0.0 if measure else math.inf
+        self.latest = self._pass(start, None, first)
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.recurrence.input.shape[1]
+
+    def warm_output(self) -> Tensor:
+        """Return the outputs of every warm-up, shape (k, J * B, H); of one kernel, where gradients are wanted."""
+        return self.warm if self.fused is None else torch.cat([self.warm, self.fused.trail], dim=1)
+
+    def main_output(self, one: "Pass") -> Tensor:
+        """Return the outputs of a pass, shape (C, J * B, H); what is behind the last time is padding."""
+        return one.output if self.fused is None else self.windows.cut(one.output)
+
+    def _remaining(self, first: int, most: int) -> Tensor | None:
+        """Return how many of ``most`` steps from ``first`` on each window's rows run, (J * B,); None where all run."""
+        if self.lengths is None:
+            if self.recurrence.cell.states == 1:  # a padded h is cut off, a padded c would be returned
+                return None
+            ends = torch.full((self.rows,), self.recurrence.input.shape[0], device="cpu")
+        else:
+            ends = self.lengths
+        starts = first + self.windows.chunk * torch.arange(self.windows.number, device="cpu")
+        steps = (ends - starts.unsqueeze(1)).clamp(0, most).flatten()
+        return None if bool((steps == most).all()) else steps
+
+    def _run_warmups(self) -> tuple[Tensor, State]:
+        """Return outputs (k, J * B, H) and states behind the warm-up, each (J * B, H)."""
+        start = self._cold_states()
+        if self.windows.warmup == 0:
+            return start[0].new_empty(0, *start[0].shape), start
+        return self._run(self.windows.cut_warmups(self.recurrence.input), start, self._remaining(0, self.windows.warmup))
+
+    def _run_first(self) -> tuple[Tensor, State, tuple[Tensor, State] | None]:
+        """Return the warm-up's outputs and end and, where one run gives both, the main part's.
+
+        Where a cell has one state, that is its output, so that the main part need not wait for the warm-up to end.
+        """
+        (k, chunk, _), x = self.windows, self.recurrence.input
+        if self.fused is not None:
+            led, ended = self.fused.begin(*self._cold_states())
+            return self.fused.output[:k], (led,), (self.fused.output, (ended,))
+        if self.recurrence.cell.states > 1 or k == 0 or not self.windows.fill(x.shape[0]):
+            return *self._run_warmups(), None
+        output, end = self._run(self.windows.cut_first(x, k + chunk), self._cold_states(), self._remaining(0, k + chunk))
+        warm, main = output.split([k, chunk])  # whose gradients are joined in one go; those of two slices would be added
+        return warm, (warm[-1],), (main, end)
+
+    def _cold_states(self) -> State:
+        """Return the states windows start from: the true one, and zero."""
+        more = (self.windows.number - 1) * self.rows
+        return tuple(torch.cat([s, s.new_zeros(more, s.shape[1])]) for s in self.recurrence.state)
+
+    def _pass(self, start: State, before: Tensor | None, done: tuple[Tensor, State] | None = None) -> Pass:
+        """Return one pass from ``start``, run now unless it is ``done``; ``before`` are the errors of the pass before."""
+        output, end = self._run_main(start) if done is None else done
+        measured = AsyncResult(self._mismatch(start, end))
+        self.joined = output
+        if self.fused is None:  # while the numbers above are on their way
+            main = output.unflatten(1, (self.windows.number, self.rows))
+            self.joined = join_windows(self.warm[:, : self.rows], main, self.recurrence.input.shape[0])
+        if self.meanwhile is not None:
+            self.meanwhile = self.meanwhile()
+        if self.measure:
+            found = largest_norm(output) if self.fused is None else self.fused.largest()
+            self.largest = found if math.isnan(found) else max(self.largest, found)
+        known = self.contraction.rate, self.windows, self.radius, self._running
+        # not `self`, which would keep all its tensors until the errors are read
+        return Pass(start, output, end, Deferred(lambda: start_errors(measured.value(), before, *known)))
+
+    def _run_main(self, start: State) -> tuple[Tensor, State]:
+        """Run every window behind its warm-up."""
+        if self.fused is not None:
+            end = self.fused.again(*start)
+            return self.fused.output, (end,)
+        data = self.windows.cut(self.recurrence.input)
+        return self._run(data, start, self._remaining(self.windows.warmup, self.windows.chunk))
+
+    def _run(self, data: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """Run rows of any lengths in any order."""
+        part = self.recurrence._replace(input=data, state=state, batch_sizes=None)
+        if lengths is None:
+            return self._run_engine(part)
+        ordered, order = lengths.sort(descending=True, stable=True)
+        ended = torch.bincount(ordered, minlength=data.shape[0] + 1).cumsum(0)[: data.shape[0]]
+        part = part._replace(batch_sizes=len(ordered) - ended)
+        if bool((lengths == ordered).all()):
+            return self._run_engine(part)
+        order = order.to(data.device)
+        restore = order.argsort()
+        state = tuple(s.index_select(0, order) for s in state)
+        output, end = self._run_engine(part._replace(input=data.index_select(1, order), state=state))
+        return output.index_select(1, restore), tuple(s.index_select(0, restore) for s in end)
+
+    def _run_engine(self, part: Recurrence) -> tuple[Tensor, State]:
+        """Run on the engine that is chosen for the shape."""
+        self.choice = select(self.requested, part)
+        return ENGINES[self.choice.engine].run(part)
+
+    @torch.no_grad()
+    def _mismatch(self, start: State, end: State) -> Tensor:
+        """Return how far from the end of the one before it each window started, (J, B), in the norm; 0 for the first."""
+        norm = self.contraction.norm
+        began, ended = (_vector(s)[part] for s, part in ((start, slice(self.rows, None)), (end, slice(-self.rows))))
+        # a matrix product in the norm is exact up to its terms' size, not the sum's
+        slack = 1 + 64 * norm.size**1.5 * norm.condition * ROUND_OFF
+        gap: Tensor = norm(ended - began).view(self.windows.number - 1, self.rows) * slack
+        return pad(gap, (0, 0, 1, 0))
+
+    @cached_property
+    def _running(self) -> Tensor | None:
+        """Say which rows still run where windows start to matter, (J, B), all in the first; None where all do."""
+        if self.lengths is None:
+            return None
+        k, chunk, number = self.windows
+        return pad((k + chunk * torch.arange(1, number, device="cpu")).unsqueeze(1) < self.lengths, (0, 0, 1, 0), value=True)
+
+    @property
+    def errors(self) -> Tensor:
+        """Bound on the norm of the error of every start state that matters, (J, B), zero where a row has ended."""
+        if self._running is None:
+            return self.latest.errors
+        return torch.where(self._running, self.latest.errors, 0.0)
+
+    @property
+    def truncation(self) -> float:
+        """Bound on the 2-norm of the error of every output, without rounding."""
+        largest = float(self.errors.max())
+        return 0.0 if largest == 0 else above(self.contraction.rate * largest / self.contraction.norm.lower)
+
+    @property
+    def depth(self) -> int:
+        """Steps run one after another."""
+        return self.windows.depth(self.sweeps)
+
+    def sweep(self) -> None:
+        """Run all windows again, each from where the one before it ended."""
+        last = self.latest
+        start = tuple(torch.cat([s[: self.rows], e[: -self.rows]]) for s, e in zip(last.start, last.end, strict=True))
+        self.earlier += [last] if self.remember else []
+        self.latest = self._pass(start, last.errors)
+        self.sweeps += 1
+
+    def output(self) -> Tensor:
+        """Return the outputs, shape (T, B, H)."""
+        return self.joined
+
+    def final(self) -> State:
+        """Return each row's last state, each (B, H)."""
+        output = self.joined
+        (k, chunk, number), x = self.windows, self.recurrence.input
+        ends = torch.full((self.rows,), x.shape[0], device="cpu") if self.lengths is None else self.lengths
+        row = torch.arange(self.rows, device=x.device)
+        if self.recurrence.cell.states == 1:
+            if self.lengths is None:
+                return (output[-1],)
+            here = ends.to(x.device)
+            return (torch.where((here > 0).unsqueeze(1), output[(here - 1).clamp(min=0), row], self.recurrence.state[0]),)
+        last = (-(-(ends - k) // chunk) - 1).clamp(0, number - 1).to(x.device)
+        return tuple(s.unflatten(0, (number, self.rows))[last, row] for s in self.latest.end)
 
 
-def rounding_of(
-    run: Recurrence, certificate: LayerCertificate, sizes: Sizes, bounds: Bounds, largest: float
-) -> tuple[float, float]:
-    """Return the bound on rounding in the 2-norm, and that of one step."""
-    best, cell = certificate.best, 0.0
-    hidden = bounds.flat or max(largest, bounds.initial)
-    if isinstance(best.norm, MaxNorm):
-        cell = product_above(bounds.radius, float(best.norm.weights.max()))
-    local = local_rounding(run, sizes, hidden, bounds.inputs, cell)
-    total = product_above(rounding_error(best.rate, product_above(best.norm.upper, local)), 1 / best.norm.lower)
-    return min(total, above(2 * bounds.flat)) if bounds.flat else total, local  # two values of tanh are not farther apart
+def start_errors(
+    measured: Tensor, before: Tensor | None, rate: float, windows: Windows, radius: float, running: Tensor | None
+) -> Tensor:
+    """Return bounds on the errors of the start states, (J, B), from how far windows disagree, likewise.
+
+    Args:
+        measured: What :meth:`WindowRun._mismatch` gave.
+        before: The errors before a sweep, None where there was none.
+        rate: Of the contraction.
+        windows: Which they are.
+        radius: Bound on the norm of every state of the sequential run.
+        running: Which rows still run, (J, B); None where all do.
+    """
+    mismatch = check_finite("input", measured if running is None else torch.where(running, measured, 0.0))
+    if before is not None:
+        return swept_errors(rate, windows.chunk, mismatch, before)
+    ahead = truncation_error(rate, radius, windows.warmup)
+    return boundary_errors(rate, windows.chunk, mismatch).clamp_(max=ahead)  # the first window's is 0
 
 
-def evidence_of(parallel: WindowRun, certificate: LayerCertificate, sizes: Sizes, bounds: Bounds, asked: Asked) -> Evidence:
-    """Return what is known of the gradient of a run."""
-    if asked.refusal is not None or not is_kept(parallel.recurrence.tensors):
-        return Evidence(None, asked.refusal)
-    rounding, local = rounding_of(parallel.recurrence, certificate, sizes, bounds, parallel.largest)
-    reached = above(max(parallel.largest, bounds.initial) + parallel.truncation + rounding)
-    states = min(bounds.states, reached)
-    norms = gradient_norms(certificate, bounds.radius, states, bounds.inputs)
-    if is_kinked(certificate):
-        return Evidence(Masks(norms, frozen(parallel), rounding, local))
-    return Evidence(Smooth(norms, parallel.windows, parallel.sweeps))
+def _vector(state: State) -> Tensor:
+    """Return a state as the norms take it: h, or (c, h) of an LSTM, in float64."""
+    return torch.cat([s.detach().double() for s in reversed(state)], dim=-1)

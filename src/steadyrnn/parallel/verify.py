@@ -1,8 +1,9 @@
 """The error of a time-parallel call, from the states it computed."""
 
+from dataclasses import dataclass, field
+
 from torch import Tensor
 
-from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.layer_errors import layer_errors
 from steadyrnn.certificates.proof import Proof, proof_of
@@ -12,16 +13,17 @@ from steadyrnn.engines.base import Recurrence
 __all__ = ["Proofs"]
 
 
+@dataclass
 class Proofs:
-    """What the errors of calls are proven from, computed once for a certificate.
+    """What the errors of calls are proven from, computed once per certificate.
 
     Args:
-        number: How many to keep, one for each layer.
+        number: How many to keep, one per layer.
+        known: The certificates and what each proves errors from, the latest last.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.known: list[tuple[LayerCertificate, Proof]] = []
+    number: int
+    known: list[tuple[LayerCertificate, Proof]] = field(default_factory=list)
 
     def errors(self, certificate: LayerCertificate, run: Recurrence, output: Tensor, entering: Tensor | None) -> Tensor:
         """Return bounds on the errors of a layer's outputs, (T, B), by their residuals.
@@ -33,7 +35,7 @@ class Proofs:
             entering: Bounds on the errors of its input, (T, B), or None.
         """
         proof = self.proof(certificate)
-        if not isinstance(certificate.weights.cell, RNNStep):
+        if certificate.weights.cell.record.activation is None:
             entries = reach_of(run.input.detach(), entering)
             if entries > (certificate.input_entries or 0.0):  # the computed input is outside what was certified
                 proof = known_proof(certificate.weights, run.state, entries, "auto")

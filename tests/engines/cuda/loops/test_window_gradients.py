@@ -20,9 +20,9 @@ from steadyrnn.engines.cuda.loops.window_gradients import plain_windows
 from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
-from steadyrnn.parallel import window_run as parallel
-from steadyrnn.parallel.gradients import Masks, frozen, gradient_norms
-from steadyrnn.parallel.window_run import WindowRun
+from steadyrnn.parallel import run as parallel
+from steadyrnn.parallel.gradients import Masks, detach_run, gradient_norms
+from steadyrnn.parallel.run import WindowRun
 from tests.engines.cuda.loops.test_windows import truth
 from tests.parallel.layers import rnn_of, unit_inputs
 from tests.support.emulated import emulate, is_there
@@ -206,7 +206,7 @@ class TestEmulated:
     def test_a_layer_in_windows_has_the_gradient_that_it_promises(
         self, name: str, tol: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, name, size=6, dtype=torch.float32)
         fast, x = sr.to_parallel(layer, tol, chunk=20), unit_inputs(70, 2, 5, dtype=torch.float32).requires_grad_()
         wanted = [x, *layer.parameters()]
@@ -231,12 +231,12 @@ class TestEmulated:
             for _ in range(sweeps):
                 one.sweep()
             assert (one.fused is None) == (gates is None)
-            found.append(Masks(gradient_norms(certificate, 50.0, 50.0, 50.0), frozen(one), 1e-6, 1e-6).by_window())
+            found.append(Masks(gradient_norms(certificate, 50.0, 50.0, 50.0), detach_run(one), 1e-6, 1e-6).by_window())
         assert len(found[0].unique()) > 5
         torch.testing.assert_close(*found)
 
     def test_a_bound_from_outputs_that_were_changed_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, "relu", size=6, dtype=torch.float32)
         fast = sr.to_parallel(layer, 1e-3, chunk=20)
         output, _ = fast(unit_inputs(70, 2, 5, dtype=torch.float32))
@@ -248,7 +248,7 @@ class TestEmulated:
 
     @pytest.mark.parametrize("create_graph", [False, True])
     def test_a_backward_under_autocast_is_not_cast(self, create_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, size=6, dtype=torch.float32)
         fast, x = sr.to_parallel(layer, 1e-6, chunk=20), unit_inputs(70, 2, 5, dtype=torch.float32).requires_grad_()
         wanted = [x, *layer.parameters()]
@@ -260,7 +260,7 @@ class TestEmulated:
             torch.testing.assert_close(a, b)
 
     def test_many_cotangents_of_a_layer_in_windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parallel, "refusal", lambda run, keep: None)
+        monkeypatch.setattr(parallel, "can_fuse", lambda run, requested: True)
         layer = rnn_of(0.6, size=6, dtype=torch.float32)
         fast, x = sr.to_parallel(layer, 1e-6, chunk=20), unit_inputs(70, 2, 5, dtype=torch.float32)
         many, weight = torch.randn(3, 70, 2, 6), layer.weight_ih_l0

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from steadyrnn.bounds.norms import above
 from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
 from steadyrnn.gpu.device import has_bf16_tensor_cores
 
+from ...async_result import norm_above
 from ...base import Recurrence, stacked
 from ...loop.family import folded_bias
 from ...windows import Windows
@@ -172,8 +172,7 @@ class FusedWindows:
 
 def _root(square: float, size: int) -> float:
     """Return a number not below the 2-norm of finite vectors whose computed sums of squares are at most ``square``."""
-    info = torch.finfo(torch.float32)
     if math.isnan(square):
         return square
-    norm = math.sqrt(min(square, info.max**2 * size))  # a square may overflow where the number does not
-    return above(norm * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny))
+    norm = math.sqrt(min(square, torch.finfo(torch.float32).max ** 2 * size))  # a square may overflow, the number not
+    return norm_above(norm, size, torch.float32)

@@ -14,14 +14,14 @@ from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm, spectral_norm_
 from steadyrnn.bounds.parallel import rounding_error, warmup_error
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.largest_norm import largest_norm
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
+from steadyrnn.engines.async_result import largest_norm
 from steadyrnn.engines.base import Recurrence, flattened, grouped, lengths_of
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 from steadyrnn.parallel.plan import choose_fused, choose_windows
-from steadyrnn.parallel.window_run import WindowRun
+from steadyrnn.parallel.run import WindowRun
 from tests.support.recurrences import Case, as_dtype, batch_sizes, make
 
 REFERENCE = ReferenceEngine()
@@ -36,7 +36,7 @@ def contracting(name: str, case: Case, rate: float = 0.8, seed: int = 0) -> tupl
         if isinstance(run.cell, RNNStep):
             weight = run.weight_hh * (rate / spectral_norm_bound(run.weight_hh) * (1 - 1e-9))
             run = run._replace(weight_hh=weight.requires_grad_())
-            return run, Contraction(rate, TwoNorm(case.hidden), "MATH 5.1"), 1e3
+            return run, Contraction(rate, TwoNorm(case.hidden), "spectral norm"), 1e3
         weight, weight_ih = (0.1 * run.weight_hh).requires_grad_(), (0.3 * run.weight_ih).requires_grad_()
         x = run.input.tanh().requires_grad_()
         state = tuple((0.3 * s.tanh()).requires_grad_() for s in run.state)
@@ -65,7 +65,7 @@ def error_of(run: WindowRun) -> float:
     """Return the largest error of an output or final h, in the 2-norm."""
     output, state = REFERENCE.run(run.recurrence)
     found = run.output()
-    final = run.final(found)
+    final = run.final()
     gaps = [(found - output).norm(dim=-1).max(), *((a - b).norm(dim=-1).max() for a, b in zip(final, state, strict=True))]
     return float(max(gaps))
 
@@ -106,7 +106,7 @@ def test_rows_of_any_lengths_are_within_the_bound(data: st.DataObject) -> None:
 def test_a_row_of_length_zero_keeps_its_state(name: str) -> None:
     run, contraction, radius = contracting(name, Case(steps=30, batch=3, hidden=4, lengths=(30, 4, 0)))
     parallel = WindowRun(run, "auto", Windows(2, 7, 4), contraction, radius)
-    for state, first in zip(parallel.final(parallel.output()), run.state, strict=True):
+    for state, first in zip(parallel.final(), run.state, strict=True):
         assert torch.equal(state[2], first[2])
 
 
@@ -138,7 +138,7 @@ def test_final_states_are_those_of_the_window_a_row_ends_in(name: str, sweeps: i
     for _ in range(sweeps):
         parallel.sweep()
     output = parallel.output()
-    final = parallel.final(output)
+    final = parallel.final()
     for row, length in enumerate(lengths):
         assert torch.equal(final[0][row], output[length - 1, row] if length else run.state[0][row])
     if sweeps == 4:  # all windows are exact
@@ -209,7 +209,7 @@ def test_factored_weights_run_in_windows() -> None:
     run = run._replace(weight_hh=grouped(parts))
     rate = spectral_norm_bound(run.weight_hh.dense())
     assert rate < 1
-    parallel = WindowRun(run, "auto", Windows(5, 9, 5), Contraction(rate, TwoNorm(6), "MATH 5.1"), 1e3)
+    parallel = WindowRun(run, "auto", Windows(5, 9, 5), Contraction(rate, TwoNorm(6), "spectral norm"), 1e3)
     assert error_of(parallel) <= parallel.truncation + 1e-13
 
 
@@ -238,11 +238,11 @@ def test_states_that_are_not_finite_are_refused(bad: float) -> None:
         _ = WindowRun(run._replace(input=x), "auto", Windows(4, 9, 4), contraction, radius).truncation
 
 
-# the figures of MATH 7.1 and 7.2
+# the figures of Note [mathematics], sections 7.1 and 7.2
 
 
 def stable_lstm(forget: float, d: int, seed: int) -> Recurrence:
-    """Return an LSTM with row sums at the edge of MATH 7.1's printed test, inputs of entries up to 1."""
+    """Return an LSTM with row sums at the edge of the printed test (section 7.1), inputs of entries up to 1."""
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *s: torch.randn(*s, generator=generator, dtype=torch.float64)  # noqa: E731
     rows = {"i": 1 - forget, "f": (1 - forget) ** 2, "g": (1 - forget) / 4, "o": 1 - forget}
