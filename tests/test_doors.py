@@ -32,6 +32,10 @@ DOORS: dict[str, set[str]] = {
     "convert": READERS | {"certificates", "parallel", "runs"},
     "train": {"tasks", "runs", "constraints"},
     "report": {"runs"},
+    "jobs": {
+        *("__version__", "train", "tasks", "runs", "report", "probes", "certificates", "parallel"),
+        *("convert", "models", "layers", "constraints", "cells", "engines", "linalg", "gpu", "bounds"),
+    },
     "estimators": {"train", "tasks", "models", "layers", "constraints"},
     "experiments": {
         *("train", "tasks", "runs", "report", "probes", "certificates"),
@@ -43,7 +47,7 @@ ANY_DOOR = {"__init__", "__main__", "cli"}
 NAMELESS = {"utils", "util", "misc", "common", "helpers", "helper"}
 # Third-party packages of the extras: imported where they are used, so that a layer imports without them.
 EXTRAS = {
-    *("jsonargparse", "rich", "tensorboard", "torchmetrics", "onnx", "onnxscript", "onnxruntime"),
+    *("jsonargparse", "yaml", "rich", "tensorboard", "torchmetrics", "onnx", "onnxscript", "onnxruntime"),
     *("matplotlib", "jinja2", "optuna", "submitit", "triton"),
 }
 LINES = 400

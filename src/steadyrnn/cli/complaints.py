@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 from .preparse import SHORT_FORMS, value_of
 
-__all__ = ["complaint", "unknown_option", "wanted"]
+__all__ = ["complaint", "flag_names", "unknown_option", "wanted"]
 
 _KINDS: dict[Any, str] = {
     **{int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"},
@@ -61,7 +61,9 @@ def _wrong_value(parser: Any, found: re.Match[str]) -> str:
     if action is None:
         return f"`{key}` has a value that does not fit"
     name = _shown(action, parser)
-    value = value_of(parser.args, action.option_strings[-1]) if action.option_strings else None
+    value = (
+        value_of(getattr(parser, "args", []), action.option_strings[-1], flag_names(parser)) if action.option_strings else None
+    )
     if value is None:
         came = re.findall(r"(?:Given value|Got value): (.*)", rest)
         value = came[-1].strip() if came else None
@@ -154,6 +156,11 @@ def _shown(action: Action, parser: Any) -> str:
     if action.option_strings:
         return action.option_strings[-1]
     return str(action.metavar or action.dest.upper())
+
+
+def flag_names(parser: Any) -> set[str]:
+    """Return the options without a value."""
+    return {name for action in parser._actions if action.nargs == 0 for name in action.option_strings}
 
 
 def _hint(action: Action) -> Any:

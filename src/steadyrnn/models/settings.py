@@ -1,14 +1,12 @@
 """The settings of a named model, free of torch: the command line reads them to show its help."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from .catalogue import CATALOGUE, System
+from .registry import SYSTEMS, System
 
-__all__ = ["ModelSettings", "complete", "settings_from"]
+__all__ = ["ModelSettings", "complete"]
 
 
 @dataclass(frozen=True)
@@ -111,20 +109,7 @@ def complete(settings: ModelSettings) -> ModelSettings:
     return ModelSettings(settings.name, **values)
 
 
-def settings_from(values: Mapping[str, Any]) -> ModelSettings:
-    """Return the settings of a stored mapping; what is not among them is refused by name.
-
-    Example:
-        >>> settings_from({"name": "lstm", "width": 16}).width
-        16
-    """
-    unknown = [name for name in values if name not in ModelSettings.__dataclass_fields__]
-    if unknown:
-        raise ArgumentError(f"`{unknown[0]}` is no setting of a model.")
-    return ModelSettings(**values)
-
-
 def _system(argument: str, name: str) -> System:
-    if name not in CATALOGUE:
-        raise ArgumentError(not_among(argument, name, CATALOGUE))
-    return CATALOGUE[name]
+    if name not in SYSTEMS:
+        raise ArgumentError(not_among(argument, name, SYSTEMS))
+    return SYSTEMS[name]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyrnn.errors import DataError
 
-from .examples import Examples, single
+from .examples import Examples, as_float32
 
 __all__ = ["read_arff", "read_label_names"]
 
@@ -150,4 +150,4 @@ def _parted(table: Tensor, names: list[str], labels: Sequence[str], where: Path)
     if bool(((tags != 0) & (tags != 1)).any()):
         raise DataError(f"{where} must have labels of 0 or 1, but has another number.")
     features = [column for column in range(len(names)) if column not in set(chosen)]
-    return Examples(single(table[:, features], where), tags.to(torch.uint8))
+    return Examples(as_float32(table[:, features], where), tags.to(torch.uint8))

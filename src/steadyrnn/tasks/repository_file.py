@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError
 
-from .examples import Examples, single
+from .examples import Examples, as_float32
 
 __all__ = ["read_repository", "read_split"]
 
@@ -46,7 +46,7 @@ def read_repository(data: bytes, where: Path, sizes: tuple[int, int, int]) -> Ex
         tags, columns, values = _row(line, place)
         targets[row, _checked(tags, labels, f"{place}: labels")] = 1
         features[row, _checked(columns, width, f"{place}: features")] = torch.tensor(values, dtype=torch.float64)
-    return Examples(single(features, where), targets)
+    return Examples(as_float32(features, where), targets)
 
 
 def read_split(data: bytes, where: Path, rows: int, split: int) -> Tensor:

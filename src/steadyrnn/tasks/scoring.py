@@ -1,4 +1,4 @@
-"""Losses, the sums they are scored by, and scores from sums: squared error and cross-entropy."""
+"""Losses, the sums that scores are made of, and scores from sums: squared error and cross-entropy."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,12 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from steadyrnn.errors import ShapeError
 
-__all__ = ["class_loss", "class_scores", "class_summary", "square_loss", "square_scores", "square_summary"]
+from .base import Batch, Task
+
+__all__ = [
+    *("ClassificationTask", "RegressionTask"),
+    *("class_loss", "class_scores", "class_summary", "square_loss", "square_scores", "square_summary"),
+]
 
 
 def square_loss(output: Tensor, target: Tensor) -> Tensor:
@@ -83,3 +88,41 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
             f"`logits` must have shape {tuple(target.shape)} and one more dimension, of classes, "
             f"but have shape {tuple(logits.shape)}."
         )
+
+
+class ClassificationTask(Task):
+    """The half of a task that scores: classes, by cross-entropy and accuracy."""
+
+    metric = "accuracy"
+    higher_is_better = True
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy."""
+        return class_loss(output, batch.target)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the sums of cross-entropies and of right answers, and the number of examples."""
+        return class_scores(output, batch.target)
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return the mean cross-entropy and the share of right answers."""
+        return class_summary(sums)
+
+
+class RegressionTask(Task):
+    """The half of a task that scores: numbers, by the mean squared error."""
+
+    metric = "loss"
+    higher_is_better = False
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean squared error."""
+        return square_loss(output, batch.target)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the sum of squared errors and their number."""
+        return square_scores(output, batch.target)
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return the mean squared error."""
+        return square_summary(sums)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyrnn.errors import DataError
 
-from .examples import single
+from .examples import as_float32
 
 __all__ = ["read_series"]
 
@@ -36,7 +36,7 @@ def read_series(data: bytes, where: Path, rows: int, length: int, labels: Sequen
     table = [_numbers(line, f"{where}, line {number}", length) for number, line in enumerate(lines, 1)]
     classes = [_class(row[0], f"{where}, line {number}", labels) for number, row in enumerate(table, 1)]
     series = torch.tensor(table, dtype=torch.float64)[:, 1:]
-    return single(series, where), torch.tensor(classes)
+    return as_float32(series, where), torch.tensor(classes)
 
 
 def _lines(data: bytes, where: Path) -> list[bytes]:

@@ -8,7 +8,6 @@ from typing import ClassVar, get_args, get_type_hints
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 
 __all__ = [
-    "TASK_SETTINGS",
     "AdditionSettings",
     "BibtexSettings",
     "ContractiveSettings",
@@ -309,23 +308,3 @@ class MediamillSettings(MultiLabelSettings):
     """Concepts in video shots: 120 features, 101 labels; the user brings the files."""
 
     data_set: ClassVar[str] = "mediamill"
-
-
-TASK_SETTINGS: dict[str, type[TaskSettings]] = {
-    "addition": AdditionSettings,
-    "copy": CopySettings,
-    "recall": RecallSettings,
-    "largest": LargestSettings,
-    "contractive": ContractiveSettings,
-    "stable-system": StableSystemSettings,
-    "mnist": MnistSettings,
-    "mnist-rows": MnistRowsSettings,
-    "pixel-mnist": PixelMnistSettings,
-    "permuted-mnist": PermutedMnistSettings,
-    "ptb": PtbSettings,
-    "wikitext-2": WikiText2Settings,
-    "ucr": UcrSettings,
-    "bibtex": BibtexSettings,
-    "mediamill": MediamillSettings,
-}
-"""Every task by name."""

@@ -13,7 +13,7 @@ from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError, DataError, ShapeError, not_among
 
 from .base import Batch, Interface, Task
-from .guessing import class_guess
+from .constant_baseline import class_baseline
 from .locate import data_folder, read_file
 from .settings import TextSettings
 from .splits import check_step
@@ -82,7 +82,7 @@ class Language(Task):
     @property
     def baselines(self) -> Mapping[str, float]:
         """Entropy of the words that the test text asks for, each by itself, and its exponential."""
-        loss = class_guess(self.texts["test"][1:])["loss"]
+        loss = class_baseline(self.texts["test"][1:])["loss"]
         return {"loss": loss, "perplexity": math.exp(loss)}
 
     def epoch_steps(self, batch_size: int) -> int:
