@@ -1,4 +1,4 @@
-"""One writer a folder: a lock that the system itself releases when its owner dies."""
+"""One writer per folder: a lock that the system itself releases when its owner dies."""
 
 import errno
 import os
@@ -21,6 +21,8 @@ _fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None  # Windows 
 _NO_KERNEL_LOCK = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 _PATIENCE = 0.5  # seconds to wait for an owner that has the lock and has not yet written its name
 
+# Why not the package filelock: it opens with O_TRUNC before it has the lock, which erases the owner's name and what a hard
+# link shares; its error names no owner; and a forked child keeps the descriptor, so the lock outlives its owner.
 _inherited: set[int] = set()
 """Descriptors of held locks: a forked child closes its copies, or it would hold the lock after its parent's death."""
 
@@ -39,7 +41,7 @@ class Lock:
             :meth:`sign`. A file that has another name too (a hard link) is never written.
 
     Raises:
-        RunError: Another holds the lock; the message names process and machine. Or the file is a link, or no file.
+        RunError: Another holds the lock; the message names process and host. Or the file is a link, or no file.
 
     Example:
         >>> import tempfile
