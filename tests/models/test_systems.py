@@ -171,7 +171,8 @@ def test_an_irnn_starts_as_its_paper_says(init: str, std: float) -> None:
     assert model.readout.bias.abs().sum() == 0
 
 
-# Parameter counts: MATH 2.10, the rule of Table 4 (one bias, output bias, learned initial state), n = 32, 16 reflectors.
+# Parameter counts: Note [mathematics], section 2.10, the rule of Table 4 (one bias, output bias, learned initial state),
+# n = 32, 16 reflectors.
 
 
 @pytest.mark.parametrize(("name", "expected"), [("rnn", 1219), ("lstm", 4515), ("ornn", 587), ("spectral", 1011)])

@@ -1,7 +1,6 @@
 """``steadyrnn bench``: a training step of our layers beside torch's, on this machine."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.models.registry import SYSTEMS
@@ -83,18 +82,18 @@ def _compare(args: Any) -> int:
     """Measure models beside torch's layers, and print."""
     import torch
 
-    from steadyrnn.jobs.compare import Sizes, compare_with_torch
+    from steadyrnn.jobs.compare import compare_with_torch
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    sizes, output = Sizes(args.steps, args.batch, args.inputs, args.width), Output(args.json)
-    found = compare_with_torch(args.names or DEFAULT, sizes, args.pairs, args.device)
+    sizes, output = {name: args[name] for name in ("steps", "batch", "inputs", "width")}, Output(args.json)
+    found = compare_with_torch(args.names or DEFAULT, **sizes, pairs=args.pairs, device=args.device)
     rows = [[name, *(f"{1e3 * one[key]:.3g} ms" for key in ("ours", "torch")), f"{one['ratio']:.2f}", one["beside"]]
             for name, one in found.systems.items()]  # fmt: skip
     shape = f"T={args.steps} B={args.batch} D={args.inputs} H={args.width}"
     title = f"training step, {shape}, {found.device}, torch {torch.__version__}"
     output.table(title, ("model", "ours", "torch.nn", "ratio", "beside"), rows)
-    told = {"shape": asdict(sizes), "device": found.device, "torch": torch.__version__, "pairs": args.pairs}
+    told = {"shape": sizes, "device": found.device, "torch": torch.__version__, "pairs": args.pairs}
     output.result({**told, "systems": found.systems})
     return 0
 

@@ -43,7 +43,7 @@ def parser() -> "ArgumentParser":
         "--horizon", type=float | None, default=None, help="Also say after how many steps less than this is left."
     )
     made.add_argument(
-        "--nonlinearity", type=str | None, default=None, help="Of an RNN in a FILE, which does not say it; null takes tanh."
+        "--nonlinearity", type=str | None, default=None, help="Of an RNN in a FILE, which does not say it; null is tanh."
     )
     made.add_argument(
         "--effort", type=str, default="auto",

@@ -40,7 +40,7 @@ def parser() -> "ArgumentParser":
     made.add_argument("--data-dir", type=str | None, default=None, help="Data folder, where it is not the run's.")
     made.add_argument("--generate", type=int | None, default=None, help="Write so many words instead of scoring.")
     made.add_argument("--prompt", type=str | None, default=None, help="Words the text starts with; null is a fresh line.")
-    made.add_argument("--temperature", type=float | None, default=None, help="Of drawn words; null takes the likeliest.")
+    made.add_argument("--temperature", type=float | None, default=None, help="Of drawn words; null is the likeliest.")
     made.add_argument("--seed", type=int, default=0, help="Of drawn words.")
     add_json(made)
     return made

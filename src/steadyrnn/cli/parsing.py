@@ -25,7 +25,7 @@ def make_parser(name: str, description: str, examples: Sequence[str], usage: str
         name: Of :data:`COMMANDS`.
         description: What the command does, in sentences.
         examples: Command lines that run as they stand, one after another in an empty folder.
-        usage: What stands behind the command's name; None takes the table's.
+        usage: What follows the command's name; None is the table's.
     """
     from .parser import Formatter, Parser
 

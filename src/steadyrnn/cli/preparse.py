@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SHORT_FORMS", "CommandLine", "nested", "scan", "value_of", "write_out"]
+__all__ = ["SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
 
 SHORT_FORMS = {
     "--model": "--model.name",
@@ -113,11 +113,11 @@ def value_of(words: Sequence[str], option: str, flags: Collection[str]) -> str |
     return values[-1] if values else None
 
 
-def nested(values: Mapping[str, Any], path: str) -> Any:
+def get_nested(values: Mapping[str, Any], path: str) -> Any:
     """Return what a nested mapping holds at a dotted path, None where there is nothing.
 
     Example:
-        >>> nested({"task": {"name": "copy"}}, "task.name")
+        >>> get_nested({"task": {"name": "copy"}}, "task.name")
         'copy'
     """
     found: Any = values

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _yaml(request: Request) -> str:
-    """Return the settings as a file that ``--config`` takes."""
+    """Return the settings as a file for ``--config``."""
     import yaml  # type: ignore[import-untyped]
 
     settings = request.configuration.to_dict()

@@ -18,7 +18,7 @@ from steadyrnn.train.settings import TrainSettings
 
 from .complaints import unknown_option
 from .parsing import HIDDEN, add_flag, make_parser
-from .preparse import CommandLine, nested, scan, value_of, write_out
+from .preparse import CommandLine, get_nested, scan, value_of, write_out
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -63,14 +63,14 @@ def read(argv: Sequence[str]) -> Request:
     stored: dict[str, Any] = {}
     for file in files:
         stored = _merge(stored, file)
-    task = line.task or nested(stored, "task.name")
+    task = line.task or get_nested(stored, "task.name")
     for_help = "-h" in line.words or "--help" in line.words
     if task is None and not for_help:
         _refuse_unknown(words)
         _refuse(f"which task? There are {', '.join(TASKS)}.")
     _check_name("task", task, TASKS)
-    if line.resume is not None and task != nested(files[0], "task.name"):
-        raise RunError(f"The task of the run to resume is {nested(files[0], 'task.name')!r}, but {task!r} is asked for.")
+    if line.resume is not None and task != get_nested(files[0], "task.name"):
+        raise RunError(f"The task of the run to resume is {get_nested(files[0], 'task.name')!r}, but {task!r} is asked for.")
     if for_help:
         _show_help(line, stored, task)
     parser = train_parser(task)
@@ -82,11 +82,11 @@ def read(argv: Sequence[str]) -> Request:
 
 def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None) -> None:
     """Print the help for a task and a model, with the settings that both start from, and leave."""
-    model = value_of(line.words, "--model.name", FLAGS) or nested(stored, "model.name")
+    model = value_of(line.words, "--model.name", FLAGS) or get_nested(stored, "model.name")
     _check_name("model", model, SYSTEMS)
     parser = train_parser(task, model, for_help=True)
     if task is not None and line.resume is None:
-        width = value_of(line.words, "--model.width", FLAGS) or nested(stored, "model.width")
+        width = value_of(line.words, "--model.width", FLAGS) or get_nested(stored, "model.width")
         parser.set_defaults({**recipe(task, model, _to_integer(width)), "task.name": task})
     parser.parse_args(line.words)
 

@@ -191,7 +191,7 @@ def measure(case: Case, run: Recurrence, engines: Sequence[Engine]) -> tuple[dic
             error = _error(engine, run, truth)
             if not error <= allowed:
                 raise EngineError(f"it is off by {error:.2g}, which is above {allowed:.2g}")
-            times = [_microseconds(call, run) for call in (_forward(engine, run), _training(engine, run))]
+            times = [_microseconds(call, run) for call in (_forward_call(engine, run), _training_call(engine, run))]
         except Exception as error:  # of a compiler, a kernel, of memory: the others can still be measured
             faults.append(f"{case.label}: {engine.name} has no figure, since {str(error).splitlines()[0]}")
             continue
@@ -217,7 +217,7 @@ def _error(engine: Engine, run: Recurrence, truth: Tensor) -> float:
     return float((engine.run(run)[0].double() - truth).norm() / truth.norm())
 
 
-def _forward(engine: Engine, run: Recurrence) -> Callable[[], object]:
+def _forward_call(engine: Engine, run: Recurrence) -> Callable[[], object]:
     def call() -> object:
         with torch.no_grad():
             return engine.run(run)
@@ -225,7 +225,7 @@ def _forward(engine: Engine, run: Recurrence) -> Callable[[], object]:
     return call
 
 
-def _training(engine: Engine, run: Recurrence) -> Callable[[], object]:
+def _training_call(engine: Engine, run: Recurrence) -> Callable[[], object]:
     leaves = [tensor for tensor in run.tensors if tensor is not None and tensor.requires_grad]
     cotangent = torch.ones(*run.input.shape[:2], run.state[0].shape[1], dtype=run.input.dtype, device=run.input.device)
     return lambda: torch.autograd.grad(engine.run(run)[0], leaves, cotangent)

@@ -51,12 +51,7 @@ def certify_run(
         effort: ``"auto"``, ``"full"`` or ``"fast"``, as of :func:`steadyrnn.certify`.
 
     Example:
-        >>> from tempfile import mkdtemp
-        >>> from steadyrnn.jobs.recipes import configure
-        >>> from steadyrnn.jobs.train import train_network
-        >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8}
-        >>> run = train_network(configure("addition", "stable-rnn", sizes), out=mkdtemp())
-        >>> certify_run(run.folder).certificate.stable
+        >>> certify_run("runs").certificate.stable
         True
     """
     trained = load_trained(path, checkpoint)
@@ -77,9 +72,7 @@ def certify_weights(
         effort: ``"auto"``, ``"full"`` or ``"fast"``, as of :func:`steadyrnn.certify`.
 
     Example:
-        >>> from tempfile import mkdtemp
-        >>> path = Path(mkdtemp()) / "lstm.safetensors"
-        >>> sr.save_weights(torch.nn.LSTM(2, 4), path)
+        >>> path = sr.save_weights(torch.nn.LSTM(2, 4), "lstm.safetensors")
         >>> certify_weights(path, input_bound=1.0).certificate.contraction > 0
         True
     """
@@ -96,6 +89,10 @@ def recheck_run(path: str | Path, checkpoint: str | None = None) -> Recheck:
 
     Raises:
         CertificateError: The run stores none, or its weights do not bear it out.
+
+    Example:
+        >>> recheck_run("runs").certificate.stable
+        True
     """
     trained = load_trained(path, checkpoint)
     folder = trained.run.folder

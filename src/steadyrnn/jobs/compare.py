@@ -16,19 +16,9 @@ from steadyrnn.models.systems import build_model
 from steadyrnn.tasks.base import Interface
 from steadyrnn.train.device import choose_device
 
-__all__ = ["Comparison", "Sizes", "compare_with_torch"]
+__all__ = ["Comparison", "compare_with_torch"]
 
 _PLAIN: dict[str, Callable[..., nn.Module]] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of what is timed: time steps T, rows B, features of a step D, hidden units H."""
-
-    steps: int = 100
-    batch: int = 64
-    inputs: int = 32
-    width: int = 128
 
 
 @dataclass(frozen=True)
@@ -45,17 +35,29 @@ class Comparison:
     systems: dict[str, dict[str, Any]]
 
 
-def compare_with_torch(names: Sequence[str], sizes: Sizes | None = None, pairs: int = 9, device: str = "auto") -> Comparison:
+def compare_with_torch(
+    names: Sequence[str],
+    steps: int = 100,
+    batch: int = 64,
+    inputs: int = 32,
+    width: int = 128,
+    *,
+    pairs: int = 9,
+    device: str = "auto",
+) -> Comparison:
     """Time forward and backward of recurrent systems and of torch.nn's plain layer, in alternating pairs.
 
     Args:
         names: Recurrent systems, as ``--model`` takes them.
-        sizes: What is timed; None is :class:`Sizes` as it is.
+        steps: Time steps, T.
+        batch: Rows, B.
+        inputs: Features of a step, D.
+        width: Hidden units, H.
         pairs: Pairs of measurements.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
 
     Example:
-        >>> found = compare_with_torch(["lstm"], Sizes(steps=2, batch=2, inputs=2, width=2), pairs=1, device="cpu")
+        >>> found = compare_with_torch(["lstm"], steps=2, batch=2, inputs=2, width=2, pairs=1, device="cpu")
         >>> found.systems["lstm"]["beside"]
         'torch.nn.LSTM'
     """
@@ -64,17 +66,17 @@ def compare_with_torch(names: Sequence[str], sizes: Sizes | None = None, pairs: 
     if unknown is not None:
         raise ArgumentError(not_among("names", unknown, fitting))
     where = choose_device(device)
-    systems = {name: _measure(name, sizes or Sizes(), pairs, where) for name in names}
+    x = torch.randn(steps, batch, inputs, device=where)
+    systems = {name: _measure(name, x, width, pairs) for name in names}
     cpu = f"CPU, {torch.get_num_threads()} threads"
     return Comparison(torch.cuda.get_device_name(where) if where.type == "cuda" else cpu, systems)
 
 
-def _measure(name: str, sizes: Sizes, pairs: int, device: torch.device) -> dict[str, Any]:
+def _measure(name: str, x: Tensor, width: int, pairs: int) -> dict[str, Any]:
     """Return the median times of a step of ours and of torch's, and the median of the pairs' ratios."""
-    model: Any = build_model(ModelSettings(name, width=sizes.width), Interface(sizes.inputs, 1))
-    ours: nn.Module = model.rnn.to(device)
-    theirs = _PLAIN.get(type(ours).__name__, nn.RNN)(sizes.inputs, sizes.width).to(device)
-    x = torch.randn(sizes.steps, sizes.batch, sizes.inputs, device=device)
+    model: Any = build_model(ModelSettings(name, width=width), Interface(x.shape[-1], 1))
+    ours: nn.Module = model.rnn.to(x.device)
+    theirs = _PLAIN.get(type(ours).__name__, nn.RNN)(x.shape[-1], width).to(x.device)
     first, second = _step(ours, x), _step(theirs, x)
     for _ in range(2):
         first(), second()

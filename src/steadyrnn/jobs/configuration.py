@@ -41,7 +41,7 @@ class Configuration:
         """Return the form it is stored in; options of the model that were left open are left out."""
         model = {name: value for name, value in asdict(self.model).items() if value is not None}
         task = {"name": self.task_name, **asdict(self.task)}
-        return {"format": FORMAT, "task": _listed(task), "model": _listed(model), "train": _listed(asdict(self.train))}
+        return {"format": FORMAT, "task": _to_lists(task), "model": _to_lists(model), "train": _to_lists(asdict(self.train))}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Configuration":
@@ -137,8 +137,8 @@ def _brief(value: Any) -> str:
     return f"of type {type(value).__name__}" if not isinstance(value, int) else "an integer of another size"
 
 
-def _listed(value: Any) -> Any:
+def _to_lists(value: Any) -> Any:
     """Return a value with lists in place of tuples, as JSON gives it back."""
     if isinstance(value, Mapping):
-        return {key: _listed(item) for key, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _to_lists(item) for key, item in value.items()}
+    return [_to_lists(item) for item in value] if isinstance(value, list | tuple) else value

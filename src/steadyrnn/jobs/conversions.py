@@ -77,7 +77,7 @@ def _unitary(model: Whole, wish: ConversionOptions) -> ConvertedModel:
         f"model = with_layer(model, rnn)\n    {LOAD}",
     )
     imports = (
-        *("import json", *SR, *_truncated(model), "from steadyrnn.convert.model import with_layer"),
+        *("import json", *SR, *_truncated_imports(model), "from steadyrnn.convert.model import with_layer"),
         "from steadyrnn.convert.unitary_rnn import UnitaryReport, UnitaryRNN",
     )
     tensors = dict(made.state_dict())
@@ -89,7 +89,7 @@ def _feedforward(model: Whole, wish: ConversionOptions) -> ConvertedModel:
         raise ConversionError(
             f"The model is feed-forward already: an output looks at the last {model.context} inputs. Convert it --to torch."
         )
-    bound = _needed(wish.input_bound)
+    bound = _require_bound(wish.input_bound)
     made = to_feedforward(model, wish.eps, bound)
     x = _inputs(model, bound, min(2 * made.window, 1000))
     code = (
@@ -117,7 +117,7 @@ def _parallel(model: Whole, wish: ConversionOptions) -> ConvertedModel:
         *_model_code(model, _layer_code(_layer(model))), LOAD,
         f"model = sr.to_parallel(model.eval(), tol={wish.tol!r}, input_bound={wish.input_bound!r})",
     )  # fmt: skip
-    return ConvertedModel(plain_weights(model), (*SR, *_truncated(model)), code, facts, words, check)
+    return ConvertedModel(plain_weights(model), (*SR, *_truncated_imports(model)), code, facts, words, check)
 
 
 def _torch(model: Whole, wish: ConversionOptions) -> ConvertedModel:
@@ -153,7 +153,7 @@ def _layer(model: Whole) -> RecurrentLayer:
     return layer  # type: ignore[no-any-return]
 
 
-def _truncated(model: Whole) -> tuple[str, ...]:
+def _truncated_imports(model: Whole) -> tuple[str, ...]:
     return TRUNCATED if isinstance(model, Truncated) else ()
 
 
@@ -200,7 +200,7 @@ def _linear(inputs: int, outputs: int, bias: bool) -> str:
     return f"torch.nn.Linear({inputs}, {outputs}, bias={bias})"
 
 
-def _needed(input_bound: float | None) -> float:
+def _require_bound(input_bound: float | None) -> float:
     if input_bound is None:
         raise ConversionError("A feed-forward equivalent is proven for inputs up to a norm only: give --input-bound.")
     return input_bound

@@ -77,12 +77,7 @@ def convert_run(
         RunError: The folder holds a conversion already.
 
     Example:
-        >>> from tempfile import mkdtemp
-        >>> from steadyrnn.jobs.recipes import configure
-        >>> from steadyrnn.jobs.train import train_network
-        >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8}
-        >>> run = train_network(configure("addition", "lstm", sizes), out=mkdtemp())
-        >>> convert_run(run.folder, "torch", Path(mkdtemp()) / "plain").check < 1e-6
+        >>> convert_run("runs", "torch", "plain").check < 1e-5
         True
     """
     if form not in FORMS:

@@ -68,13 +68,9 @@ def evaluate_run(
         data_dir: Data folder, where it is not the run's.
 
     Example:
-        >>> from tempfile import mkdtemp
-        >>> from steadyrnn.jobs.recipes import configure
-        >>> from steadyrnn.jobs.train import train_network
-        >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8}
-        >>> run = train_network(configure("addition", "gru", sizes), out=mkdtemp())
-        >>> evaluate_run(run.folder).scores == run.result.test
-        True
+        >>> found = evaluate_run("runs/addition/stable-rnn")
+        >>> found.step, sorted(found.scores)
+        (2, ['loss'])
     """
     trained, task = _load(path, checkpoint, device, data_dir)
     settings = trained.configuration.train

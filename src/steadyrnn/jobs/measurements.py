@@ -86,7 +86,7 @@ def _spectrum(task: Task, batch_size: int) -> Callback:
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
         values = {_short(name): sigma for name, sigma in spectrum(recurrent_part(model)).items()}
         margins = {name: spectral_margin({name: sigma}) for name, sigma in values.items()}
-        return {"value": {name: _rounded(sigma) for name, sigma in values.items()}, "margin": margins}
+        return {"value": {name: _round(sigma) for name, sigma in values.items()}, "margin": margins}
 
     return measure
 
@@ -103,9 +103,9 @@ def _gradient_flow(task: Task, batch_size: int) -> Callback:
             flow = gradient_flow(part, rows[-steps:].to(next(model.parameters()).device))
         except SteadyError as error:  # a weight that is no number any more: the trainer says so by itself
             return {"value": {}, "reason": str(error)}
-        kept = _thinned(len(flow.lag))
+        kept = _thin(len(flow.lag))
         names = ("lag", "frobenius", "spectral", "low", "high")
-        return {"value": {name: _rounded(getattr(flow, name)[kept]) for name in names}}
+        return {"value": {name: _round(getattr(flow, name)[kept]) for name in names}}
 
     return measure
 
@@ -154,13 +154,13 @@ def _short(name: str) -> str:
     return name.removeprefix("rnn.").removesuffix(".h")
 
 
-def _rounded(values: Tensor) -> list[float] | list[int]:
+def _round(values: Tensor) -> list[float] | list[int]:
     """Return numbers as JSON: seven digits are what a picture needs."""
     listed: list[Any] = values.tolist()
     return listed if not values.is_floating_point() else [float(f"{value:.7g}") for value in listed]
 
 
-def _thinned(count: int) -> Tensor:
+def _thin(count: int) -> Tensor:
     """Return at most so many places as are noted, first and last among them."""
     even = torch.linspace(0, count - 1, min(count, _LAGS), dtype=torch.float64)
     places: Tensor = torch.unique(even.round().long())

@@ -33,14 +33,9 @@ def report_runs(
         command: The words that the page is noted to come from.
 
     Example:
-        >>> from tempfile import mkdtemp
-        >>> from steadyrnn.jobs.recipes import configure
-        >>> from steadyrnn.jobs.train import train_network
-        >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8}
-        >>> run = train_network(configure("addition", "lstm", sizes), out=mkdtemp())
-        >>> report = report_runs([run.folder], run.folder.parent / "page.html")
-        >>> len(report.runs), report.path.name
-        (1, 'page.html')
+        >>> report = report_runs(["runs"], "page.html")
+        >>> len(report.runs), report.path
+        (1, PosixPath('page.html'))
     """
     folders = find_runs([Path(path) for path in paths])
     return Report(write_report(folders, Path(out), [*command], title), folders)

@@ -73,12 +73,11 @@ def train_network(
         announce: Called with the folder and the facts before the first step.
 
     Example:
-        >>> from tempfile import mkdtemp
         >>> from steadyrnn.jobs.recipes import configure
         >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8}
-        >>> run = train_network(configure("addition", "lstm", sizes), out=mkdtemp())
-        >>> run.result.steps, run.folder.parent.name
-        (2, 'lstm')
+        >>> run = train_network(configure("addition", "lstm", sizes))
+        >>> run.result.steps, run.folder.parent
+        (2, PosixPath('runs/addition/lstm'))
     """
     settings = configuration.train
     check_settings(settings)

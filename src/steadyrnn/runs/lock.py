@@ -13,7 +13,7 @@ from steadyrnn.errors import RunError
 
 from .exclusive import drop_exclusively, take_exclusively
 from .owner import Owner
-from .regular import check_writable, kind_of, opened
+from .regular import check_writable, kind_of, open_descriptor
 
 __all__ = ["Lock"]
 
@@ -105,9 +105,9 @@ def _take(path: Path) -> int | None:
     if _fcntl is None:
         return None
     while True:
-        descriptor = _opened(path)
+        descriptor = _open(path)
         try:
-            if not _locked(path, descriptor):
+            if not _lock(path, descriptor):
                 os.close(descriptor)
                 return None
         except BaseException:
@@ -120,14 +120,14 @@ def _take(path: Path) -> int | None:
     return descriptor
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     try:
-        return opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        return open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
         raise RunError(f"`{path}` could not be opened for writing: {error.strerror}.") from error
 
 
-def _locked(path: Path, descriptor: int) -> bool:
+def _lock(path: Path, descriptor: int) -> bool:
     """Lock the file; False where there are no such locks, an error where another has it."""
     try:
         _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)

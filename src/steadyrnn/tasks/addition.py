@@ -55,7 +55,7 @@ class Addition(StreamTask, RegressionTask):
 
     @property
     def interface(self) -> Interface:
-        """Two features a step, one number from the last."""
+        """Two features per step, one number from the last."""
         return Interface(inputs=2, outputs=1)
 
     @property

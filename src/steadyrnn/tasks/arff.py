@@ -70,7 +70,7 @@ def read_arff(data: bytes, where: Path, labels: Sequence[str], size: tuple[int, 
     for row, (number, line) in enumerate(body):
         columns, values = _row(line.strip(), len(names), f"{where}, line {number}")
         table[row, columns] = torch.tensor(values, dtype=torch.float64)
-    return _parted(table, names, labels, where)
+    return _split_columns(table, names, labels, where)
 
 
 def _check_size(found: tuple[int, int], wanted: tuple[int, int] | None, where: Path) -> None:
@@ -142,7 +142,7 @@ def _dense(line: str) -> tuple[list[int], list[float]]:
     return list(range(len(values))), values
 
 
-def _parted(table: Tensor, names: list[str], labels: Sequence[str], where: Path) -> Examples:
+def _split_columns(table: Tensor, names: list[str], labels: Sequence[str], where: Path) -> Examples:
     """Return features and labels from all columns."""
     place = {name: column for column, name in enumerate(names)}
     chosen = [place[name] for name in labels]

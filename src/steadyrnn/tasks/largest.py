@@ -70,7 +70,8 @@ class Largest(StreamTask, ClassificationTask):
         True
 
     References:
-        Lin, Wang. uRNN: An Approach to Bounded Gradients. Section 4.1, task II, as corrected in MATH 3.4.
+        Lin, Wang. uRNN: An Approach to Bounded Gradients. Section 4.1, task II, as corrected in Note
+        [mathematics], section 3.4.
     """
 
     def __init__(self, settings: LargestSettings) -> None:
@@ -85,9 +86,7 @@ class Largest(StreamTask, ClassificationTask):
     @property
     def interface(self) -> Interface:
         """N classes from the last step."""
-        numbers = self.settings.length
-        vocabulary = numbers if self._encoding.tokens else None
-        return Interface(inputs=self._encoding.features(numbers), outputs=numbers, vocabulary=vocabulary)
+        return self._encoding.interface(self.settings.length)
 
     @property
     def baselines(self) -> Mapping[str, float]:

@@ -34,29 +34,29 @@ class Layout:
     order: Tensor | None = None
 
 
-def _rows(settings: MnistRowsSettings) -> Layout:
+def _rows_layout(settings: MnistRowsSettings) -> Layout:
     return Layout(SIDE)
 
 
-def _pixels(settings: PixelMnistSettings) -> Layout:
+def _pixels_layout(settings: PixelMnistSettings) -> Layout:
     width = settings.pixels_per_step
     if width < 1 or PIXELS % width:
         raise ArgumentError(f"`pixels_per_step` must be a divisor of {PIXELS}, as 1 or 2, but is {width}.")
     return Layout(width)
 
 
-def _permuted(settings: PermutedMnistSettings) -> Layout:
+def _permuted_layout(settings: PermutedMnistSettings) -> Layout:
     number = settings.permutation
     if not 0 <= number < 1 << 63:
         raise ArgumentError(f"`permutation` must be an integer from 0 to 2^63 - 1, but is {number}.")
-    return Layout(_pixels(settings).features, permutation(number, Stream.SYSTEM, PIXELS))
+    return Layout(_pixels_layout(settings).features, permutation(number, Stream.SYSTEM, PIXELS))
 
 
 LAYOUTS: dict[type[MnistSettings], Callable[[Any], Layout]] = {
     MnistSettings: lambda settings: Layout(),
-    MnistRowsSettings: _rows,
-    PixelMnistSettings: _pixels,
-    PermutedMnistSettings: _permuted,
+    MnistRowsSettings: _rows_layout,
+    PixelMnistSettings: _pixels_layout,
+    PermutedMnistSettings: _permuted_layout,
 }
 """The layout of each kind of settings."""
 
@@ -69,7 +69,7 @@ class Mnist(StoredTask, ClassificationTask):
     ========================== ==================== ======================================
     ``PixelMnistSettings``     (784, B, 1)          Zhang et al., Table 2; 392 steps of 2
     ``PermutedMnistSettings``  (784, B, 1)          the same in a fixed random order
-    ``MnistRowsSettings``      (28, B, 28)          an image row a step
+    ``MnistRowsSettings``      (28, B, 28)          one image row per step
     ``MnistSettings``          (B, 784)             Zhang et al., Figure 5 (MLP, ResNet)
     ========================== ==================== ======================================
 
@@ -114,12 +114,10 @@ def read_digits(folder: Path, part: str, order: Tensor | None = None) -> Example
     names = f"mnist/{part}-images-idx3-ubyte.gz", f"mnist/{part}-labels-idx1-ubyte.gz"
     images, labels = (gunzip(read_file(folder, name), folder / name) for name in names)
     pixels = read_idx(images, folder / names[0], (None, SIDE, SIDE)).flatten(1)
-    return _paired(
-        pixels if order is None else pixels[:, order], read_idx(labels, folder / names[1], (None,)), folder / names[1]
-    )
+    return _pair(pixels if order is None else pixels[:, order], read_idx(labels, folder / names[1], (None,)), folder / names[1])
 
 
-def _paired(pixels: Tensor, labels: Tensor, where: Path) -> Examples:
+def _pair(pixels: Tensor, labels: Tensor, where: Path) -> Examples:
     """Return images with their labels, if there are as many of each and every label is a digit."""
     if len(pixels) != len(labels):
         raise DataError(f"{where} must have a label for each of {len(pixels)} images, but has {len(labels)}.")

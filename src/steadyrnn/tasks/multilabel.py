@@ -43,8 +43,8 @@ SIZES: dict[str, Sizes] = {
 class MultiLabel(StoredTask):
     r"""Name the labels of a row of features, for networks without time.
 
-    The loss is the binary cross-entropy of a sigmoid an output, a mean over rows and labels. The paper's figure does not name
-    its measure; the repository it takes its data from ranks labels, so the metric is
+    The loss is the binary cross-entropy of one sigmoid per output, a mean over rows and labels. The paper's figure does not
+    name its measure; the repository it takes its data from ranks labels, so the metric is
 
     .. math:: \text{precision@}k = \tfrac1k \, \# \bigl( \{k \text{ largest outputs}\} \cap \{\text{labels of the row}\} \bigr)
 
@@ -153,5 +153,5 @@ READERS: dict[str, Callable[[Path, MultiLabelSettings], tuple[Examples, Examples
 def _wide(output: Tensor, target: Tensor) -> Tensor:
     """Return logits of at least float32, (B, C) as the target."""
     if output.shape != target.shape:
-        raise ShapeError(f"`output` must have shape {tuple(target.shape)}, a logit a label, but has {tuple(output.shape)}.")
+        raise ShapeError(f"`output` must have shape {tuple(target.shape)}, one logit per label, but has {tuple(output.shape)}.")
     return output if output.dtype == torch.float64 else output.float()

@@ -9,6 +9,8 @@ from torch.nn.functional import one_hot
 
 from steadyrnn.errors import ArgumentError, not_among
 
+from .base import Interface
+
 __all__ = ["NUMBER_ENCODINGS", "NumberEncoding", "encoding_by_name"]
 
 _EMBEDDING = 30  # "Word embedding size" of Table 8 of Lin, Wang. uRNN: An Approach to Bounded Gradients.
@@ -28,8 +30,12 @@ class NumberEncoding:
     tokens: bool
     encode: Callable[[Tensor, int], Tensor]
 
+    def interface(self, count: int) -> Interface:
+        """Return the interface of a task that reads numbers below ``count`` and answers with one, from the last step."""
+        return Interface(inputs=self.features(count), outputs=count, vocabulary=count if self.tokens else None)
 
-def _scaled(numbers: Tensor, below: int) -> Tensor:
+
+def _scale(numbers: Tensor, below: int) -> Tensor:
     # a divisor on the device: by a Python number, a GPU would multiply with its reciprocal and round differently from a CPU
     largest = torch.full((), float(below - 1), device=numbers.device)
     return (numbers.float() / largest).unsqueeze(-1)
@@ -38,7 +44,7 @@ def _scaled(numbers: Tensor, below: int) -> Tensor:
 NUMBER_ENCODINGS: dict[str, NumberEncoding] = {
     "token": NumberEncoding(lambda below: _EMBEDDING, True, lambda numbers, below: numbers),
     "one-hot": NumberEncoding(lambda below: below, False, lambda numbers, below: one_hot(numbers, below).float()),
-    "number": NumberEncoding(lambda below: 1, False, _scaled),
+    "number": NumberEncoding(lambda below: 1, False, _scale),
 }
 """Every encoding by name. One-hot features times an input weight are an embedding, so the first two differ in width only."""
 

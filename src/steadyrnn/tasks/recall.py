@@ -53,9 +53,7 @@ class Recall(StreamTask, ClassificationTask):
     @property
     def interface(self) -> Interface:
         """M classes from the last step."""
-        symbols = self.settings.symbols
-        vocabulary = symbols if self._encoding.tokens else None
-        return Interface(inputs=self._encoding.features(symbols), outputs=symbols, vocabulary=vocabulary)
+        return self._encoding.interface(self.settings.symbols)
 
     @property
     def baselines(self) -> Mapping[str, float]:

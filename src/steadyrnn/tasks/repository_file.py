@@ -44,8 +44,8 @@ def read_repository(data: bytes, where: Path, sizes: tuple[int, int, int]) -> Ex
     for row, line in enumerate(lines[1:]):
         place = f"{where}, line {row + 2}"
         tags, columns, values = _row(line, place)
-        targets[row, _checked(tags, labels, f"{place}: labels")] = 1
-        features[row, _checked(columns, width, f"{place}: features")] = torch.tensor(values, dtype=torch.float64)
+        targets[row, _check_numbers(tags, labels, f"{place}: labels")] = 1
+        features[row, _check_numbers(columns, width, f"{place}: features")] = torch.tensor(values, dtype=torch.float64)
     return Examples(as_float32(features, where), targets)
 
 
@@ -117,7 +117,7 @@ def _row(line: str, where: str) -> tuple[list[int], list[int], list[float]]:
     return labels, columns, values
 
 
-def _checked(numbers: list[int], below: int, where: str) -> list[int]:
+def _check_numbers(numbers: list[int], below: int, where: str) -> list[int]:
     """Return numbers from 0 to ``below - 1``, each once."""
     if any(not 0 <= number < below for number in numbers) or len(set(numbers)) != len(numbers):
         raise DataError(f"{where} must have numbers from 0 to {below - 1}, each once, but do not.")

@@ -1,6 +1,7 @@
 """Losses, the sums that scores are made of, and scores from sums: squared error and cross-entropy."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -90,39 +91,43 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
         )
 
 
-class ClassificationTask(Task):
-    """The half of a task that scores: classes, by cross-entropy and accuracy."""
+class Scoring(NamedTuple):
+    """How outputs are scored: the loss, the sums of a batch, and the scores from sums."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    scores: Callable[[Tensor, Tensor], dict[str, Tensor]]
+    summary: Callable[[Mapping[str, float]], dict[str, float]]
+
+
+class ScoredTask(Task):
+    """The half of a task that scores."""
+
+    scoring: ClassVar[Scoring]
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean loss of a batch."""
+        return self.scoring.loss(output, batch.target)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return sums over the batch, and the number of targets."""
+        return self.scoring.scores(output, batch.target)
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return the scores from sums."""
+        return self.scoring.summary(sums)
+
+
+class ClassificationTask(ScoredTask):
+    """Classes, by cross-entropy and accuracy."""
 
     metric = "accuracy"
     higher_is_better = True
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy."""
-        return class_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the sums of cross-entropies and of right answers, and the number of examples."""
-        return class_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean cross-entropy and the share of right answers."""
-        return class_summary(sums)
+    scoring = Scoring(class_loss, class_scores, class_summary)
 
 
-class RegressionTask(Task):
-    """The half of a task that scores: numbers, by the mean squared error."""
+class RegressionTask(ScoredTask):
+    """Numbers, by the mean squared error."""
 
     metric = "loss"
     higher_is_better = False
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error."""
-        return square_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the sum of squared errors and their number."""
-        return square_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean squared error."""
-        return square_summary(sums)
+    scoring = Scoring(square_loss, square_scores, square_summary)

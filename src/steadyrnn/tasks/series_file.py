@@ -1,4 +1,4 @@
-"""Files of the UCR archive, release of 2018: a series a line, its label first, between tabs."""
+"""Files of the UCR archive, release of 2018: one series per line, its label first, between tabs."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def read_series(data: bytes, where: Path, rows: int, length: int, labels: Sequen
 def _lines(data: bytes, where: Path) -> list[bytes]:
     """Return the lines of a file whose form is right."""
     if not data.strip():
-        raise DataError(f"{where} must have a series a line, but is empty.")
+        raise DataError(f"{where} must have one series per line, but is empty.")
     if b"\r" in data:
         raise DataError(f"{where} must have line ends of one byte (LF), but has CR: it was converted. Obtain it again.")
     first = data.split(b"\n", 1)[0]

@@ -209,7 +209,7 @@ class MnistSettings(StoredSettings):
 
 @dataclass(frozen=True)
 class MnistRowsSettings(MnistSettings):
-    """Digits read an image row a step: 28 steps of 28 pixels."""
+    """Digits read one image row per step: 28 steps of 28 pixels."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class UcrSettings(StoredSettings):
 
 @dataclass(frozen=True)
 class MultiLabelSettings(StoredSettings):
-    """Several labels a row, for networks without time.
+    """Several labels per row, for networks without time.
 
     Args:
         validation: Fraction of the training rows to hold out.

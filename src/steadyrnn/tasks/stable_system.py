@@ -18,7 +18,7 @@ __all__ = ["StableSystem", "impulse_response"]
 
 _DEVIATION = 2.0  # of an input: x_t is normal with covariance 4 I
 _RANGE = 2.0  # a target is uniform from -2 to 2
-_BLOCK = 256  # training examples drawn at a time: their random words take three times the room of the numbers
+_BLOCK = 256  # training examples drawn at a time: their random words need three times the memory of the numbers
 _TARGET = -1  # position of that draw; those from 0 on are inputs
 
 

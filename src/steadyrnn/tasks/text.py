@@ -46,8 +46,9 @@ class Language(Task):
     N - 1 predictions, :math:`x_i \to x_{i+1}`.
 
     *Training* cuts it into B rows (the batch size) of :math:`n = \lfloor (N - 1) / B \rfloor` successive predictions and reads
-    ``bptt`` steps of all rows a batch: row b of the next batch goes on where row b of this one ended, so the state is carried;
-    the first batch of an epoch is ``fresh``. At most B - 1 predictions at the very end are left out. The seed has no part.
+    ``bptt`` steps of all rows per batch: row b of the next batch goes on where row b of this one ended, so the state is
+    carried; the first batch of an epoch is ``fresh``. At most B - 1 predictions at the very end are left out. The seed
+    has no part.
 
     *Validation and test* count every one of the N - 1 predictions exactly once, in ``evaluation_rows`` rows whose lengths
     differ by at most one (the shorter ones end in a step whose target does not count). A row starts without memory of the one

@@ -21,11 +21,11 @@ __all__ = ["Ucr", "read_ucr"]
 class Ucr(StoredTask, ClassificationTask):
     r"""Name the class of a time series; the 21 sets of the paper's Table 4.
 
-    A series of L numbers, z-normalized in the archive, is read D a step: input (L/D, B, D), with D the largest divisor of L
-    up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.reshape.features_per_step`), except for 50words, where the table has 27
-    steps of 10. Labels become classes 0..C-1 in ascending order. Training and test series are those of the archive's
-    release of 2015, which the paper used, read from the files of 2018: for three sets that exchanges TRAIN and TEST. 20 % of
-    the training series are held out, drawn by the seed; the paper does not give its draw.
+    A series of L numbers, z-normalized in the archive, is read D numbers per step: input (L/D, B, D), with D the largest
+    divisor of L up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.reshape.features_per_step`), except for 50words, where the
+    table has 27 steps of 10. Labels become classes 0..C-1 in ascending order. Training and test series are those of the
+    archive's release of 2015, which the paper used, read from the files of 2018: for three sets that exchanges TRAIN and TEST.
+    20 % of the training series are held out, drawn by the seed; the paper does not give its draw.
 
     The paper's networks have one output for each integer from 0 to the largest label, so some outputs never are right;
     ``paper_outputs`` adds as many, behind those of the classes, which makes the table's numbers of parameters.
@@ -71,7 +71,7 @@ def read_ucr(folder: Path, known: UcrSet) -> tuple[Examples, Examples]:
 
 
 def _features(asked: int | None, known: UcrSet) -> int:
-    """Return how many numbers a step takes."""
+    """Return how many numbers a step reads."""
     if asked is None:
         return known.features or features_per_step(known.length)
     if asked < 1 or known.length % asked:

@@ -14,7 +14,7 @@ from steadyrnn.tasks.base import Batch, Task
 from .clipping import clip, gradient_norm, recurrent_parameters
 from .device import SMALLEST_SCALE, autocast, make_scaler
 from .guard import Guard
-from .model_call import Part, batch_rows, call_model, cut, detached, join_states
+from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states
 from .moving_average import MovingAverage
 from .optimizers import make_optimizer
 from .settings import TrainSettings
@@ -80,7 +80,7 @@ class Stepper:
             if scored:
                 own = self.task.scores(output.detach(), part.batch)
                 sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
-        self.state = detached(join_states(states))
+        self.state = detach_state(join_states(states))
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         norm = self._move(number, loss, factor)
         self.average.add(loss, norm, batch_rows(batch, self.interface))

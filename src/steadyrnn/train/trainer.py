@@ -17,7 +17,7 @@ from .arguments import check_arguments, check_settings
 from .device import choose_device, device_context
 from .evaluation import evaluate
 from .progress import Progress, Silent
-from .randomness import seed_everything, undisturbed
+from .randomness import keep_random_state, seed_everything
 from .resuming import load_best, refuse_lost, take_up
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
@@ -255,7 +255,7 @@ class _Trainer:
         for name, callback in self.callbacks.items():
             if name in done:
                 continue
-            with undisturbed():
+            with keep_random_state():
                 record = callback(step, self.model)
             self.model.train()
             if self.run is not None:
