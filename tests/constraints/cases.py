@@ -1,6 +1,6 @@
 """Every constraint the contract suite runs over: the registry and variants of it, with members made without it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ __all__ = [
     "member",
     "orthogonal",
     "rounding",
+    "signed_identities",
     "size_for",
 ]
 
@@ -112,6 +113,14 @@ def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.d
         case _:
             matrix = orthogonal(size, seed, 1 if name == "cayley" else determinant)
     return matrix.to(dtype)
+
+
+def signed_identities(size: int) -> Iterator[Tensor]:
+    """Yield the identity with the signs of its first 0, 1, ..., ``size`` diagonal entries changed."""
+    for changed in range(size + 1):
+        matrix = torch.eye(size, dtype=torch.float64)
+        matrix[range(changed), range(changed)] = -1.0
+        yield matrix
 
 
 def lapack_ratio(matrix: Tensor) -> float:

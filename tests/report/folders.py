@@ -83,12 +83,7 @@ def certificate(contraction: float | str = 0.93, stable: bool = True) -> dict[st
     under = ["every admissible input", "initial state zero or the learned one", "2-norm of every input at most 1.5"]
     claims = [
         ("l0: contraction, spectral norm", contraction, "2-norm", "spectral norm (docs/notes/mathematics.md, 5.1)"),
-        (
-            "l0: contraction, diagonal scaling",
-            contraction,
-            "weighted 2-norm",
-            "scaling (docs/notes/mathematics.md, 5.2)",
-        ),
+        ("l0: contraction, diagonal scaling", contraction, "weighted 2-norm", "scaling (docs/notes/mathematics.md, 5.2)"),
         ("l0: bound on states", 14.3 if stable else "inf", "2-norm", "state bound (docs/notes/mathematics.md, 4.1)"),
     ]
     return {
@@ -147,10 +142,9 @@ def write_run(
     return folder
 
 
-def write_runs(root: Path, seeds: int) -> Path:
-    """Write runs of three models on addition, some seeds each, and one on copy that was cut off; return the folder."""
+def write_comparison(root: Path, seeds: int) -> None:
+    """Write runs of three models on one task, and a shorter one on another."""
     for model in ("spectral", "rnn", "lstm"):
         for seed in range(seeds):
             write_run(root, "addition", model, seed)
     write_run(root, "copy", "spectral", lines=records("spectral")[:60])
-    return root

@@ -1,4 +1,4 @@
-"""The page in a real browser: no complaint, no request except for itself, pictures seen, nothing wider than the screen."""
+"""The page in a real browser: no complaint, no request but for itself, pictures seen, nothing wider than the screen."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from steadyrnn.report.page import write_report
 
 from .browser import Page, chromium, find_chromium
-from .folders import write_runs
+from .folders import write_comparison
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the search path; .ci/chromium installs it")
@@ -23,7 +23,8 @@ PLACE = """(() => { const box = document.querySelectorAll('.hit')[10].getBoundin
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = write_runs(tmp_path_factory.mktemp("runs"), seeds=2)
+    root = tmp_path_factory.mktemp("runs")
+    write_comparison(root, seeds=2)
     return write_report([root], root / "report.html", command=["steadyrnn", "report", "runs"]).as_uri()
 
 

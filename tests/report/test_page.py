@@ -13,7 +13,7 @@ import pytest
 from steadyrnn.errors import RunError
 from steadyrnn.report.page import write_report
 
-from .folders import certificate, config, end, records, write_run, write_runs
+from .folders import certificate, config, end, records, write_comparison, write_run
 
 VOID = {"meta", "link", "br", "path", "circle", "rect", "line", "img"}
 COMMAND = ["steadyrnn", "report", "runs", "--out", "a b.html"]
@@ -67,7 +67,9 @@ def report(root: Path, **options: Any) -> Structure:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_runs(tmp_path_factory.mktemp("runs"), seeds=3)
+    root = tmp_path_factory.mktemp("runs")
+    write_comparison(root, seeds=3)
+    return root
 
 
 @pytest.fixture(scope="module")
