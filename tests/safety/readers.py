@@ -17,11 +17,10 @@ import torch
 from safetensors.torch import save
 
 from steadyrnn.certificates.certify import certify
-from steadyrnn.cli.certify import _recheck as recheck
-from steadyrnn.cli.output import Output
 from steadyrnn.cli.train_arguments import read as read_arguments
 from steadyrnn.cli.train_arguments import train_parser
 from steadyrnn.engines.calibration_table import parse_table
+from steadyrnn.jobs.certify import recheck_trained
 from steadyrnn.jobs.loading import find_input_bound, load_trained
 from steadyrnn.jobs.settings_file import parse_settings
 from steadyrnn.jobs.weights_file import load_layer
@@ -121,7 +120,7 @@ def everything(run: Path) -> Any:
 
 @cache
 def proof(module: torch.nn.Module, bound: object, effort: object) -> Any:
-    """Certify; what is proven does not depend on the file that is damaged, but for the two arguments."""
+    """Certify; what is proven does not depend on the damaged file, except for the two arguments."""
     return certify(module, bound, effort=effort)
 
 
@@ -140,7 +139,7 @@ class Certificates:
         """Prove a stored certificate anew."""
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
             patch.setattr("steadyrnn.certificates.certify.certify", self.certify)
-            return recheck(self.trained, Output())
+            return recheck_trained(self.trained)
 
     @staticmethod
     def certify(module: torch.nn.Module, bound: Any = None, *, effort: Any = "auto") -> Any:

@@ -7,10 +7,10 @@ from steadyrnn.certificates.certify import AnyCertificate, certify, recheck
 from steadyrnn.errors import CertificateError
 from steadyrnn.layers.rnn import RNN
 
-from .loading import find_input_bound, load_trained, require_sequence_model
+from .loading import Trained, find_input_bound, load_trained, require_sequence_model
 from .weights_file import load_layer
 
-__all__ = ["CertifiedNetwork", "Recheck", "certify_run", "certify_weights", "recheck_run"]
+__all__ = ["CertifiedNetwork", "Recheck", "certify_run", "certify_weights", "recheck_run", "recheck_trained"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,11 @@ def recheck_run(path: str | Path, checkpoint: str | None = None) -> Recheck:
         >>> recheck_run("runs").certificate.stable
         True
     """
-    trained = load_trained(path, checkpoint)
+    return recheck_trained(load_trained(path, checkpoint))
+
+
+def recheck_trained(trained: Trained) -> Recheck:
+    """Prove the certificate that a run stores anew of its weights, which are loaded already."""
     folder = trained.run.folder
     stored = trained.run.read_json("certificate.json")
     if not isinstance(stored, dict):
