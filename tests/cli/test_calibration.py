@@ -8,14 +8,12 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.cli.calibrate import CASES, Case, chosen_cases, chosen_engines, make, measure, measure_all
-from steadyrnn.cli.calibration_file import CalibrationFile
-from steadyrnn.cli.output import Output
-from steadyrnn.engines import calibration
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.calibration_table import read_table
 from steadyrnn.engines.select import ENGINES
 from steadyrnn.errors import ArgumentError, DataError
+from steadyrnn.jobs.calibrate import CASES, Case, choose_cases, choose_engines, make_recurrence, measure, measure_all
+from steadyrnn.jobs.calibration_file import CalibrationFile
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.runs.folder import Run
 from tests.cli.program import QUICK, Program
@@ -26,7 +24,7 @@ OLD, NEW = {"name": "nvidia-h200", "sha256": "0a"}, {"name": "mine.json", "sha25
 
 def train(program: Program, monkeypatch: pytest.MonkeyPatch, table: dict[str, str] | None, *words: str) -> Any:
     """Train while this table is in use."""
-    monkeypatch.setattr(calibration, "table_record", lambda device: table)
+    monkeypatch.setattr("steadyrnn.jobs.train.table_record", lambda device: table)
     return program("train", *words, "--quiet")
 
 
@@ -68,7 +66,6 @@ def test_a_run_that_moves_to_a_device_without_a_table_goes_on(program: Program, 
 
 CPU = torch.device("cpu")
 SMALL = Case("gru-after", "float32", 4, 2)
-QUIET = Output(quiet=True)
 
 
 def facts(device: str = "Abacus") -> dict[str, Any]:
@@ -118,25 +115,25 @@ def test_the_rows_are_those_of_the_plan() -> None:
 
 
 def test_shards_are_all_rows_once() -> None:
-    parts = [chosen_cases(None, f"{part}/5") for part in range(1, 6)]
+    parts = [choose_cases(None, f"{part}/5") for part in range(1, 6)]
     assert sorted((case for part in parts for case in part), key=CASES.index) == list(CASES)
 
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "2", "a/b", "-1/4"])
 def test_a_shard_that_there_is_not_is_refused(shard: str) -> None:
     with pytest.raises(ArgumentError, match=r"`--shard` must be i/n"):
-        chosen_cases(None, shard)
+        choose_cases(None, shard)
 
 
 def test_a_pattern_without_rows_is_refused() -> None:
     with pytest.raises(ArgumentError, match="`--only` must have part of a name such as rnn-relu/n32/B1/float32"):
-        chosen_cases("n33", None)
+        choose_cases("n33", None)
 
 
 @pytest.mark.parametrize("case", [SMALL, Case("lstm", "bfloat16", 3, 1), Case("rnn-tanh", "float32", 8, 2, rank=2)], ids=str)
 def test_every_engine_that_can_run_has_a_figure(tmp_path: Path, case: Case) -> None:
     file = CalibrationFile(tmp_path / "table.json", facts(), ["steadyrnn", "bench"])
-    assert measure_all([case], CPU, file, QUIET, again=False) == []
+    assert measure_all([case], CPU, file, print, again=False) == []
     table = read_table(str(file.path))
     for gradients in (False, True):
         (row,) = table.rows[case.cell, case.dtype, gradients]
@@ -150,7 +147,7 @@ def test_an_engine_that_is_wrong_or_fails_has_no_figure() -> None:
 
     broken = Fake("cuda")
     broken.run = fail
-    run = make(SMALL, CPU, steps=3)
+    run = make_recurrence(SMALL, CPU, steps=3)
     row, faults = measure(SMALL, run, [Fake("cudnn", mark=0.1), broken, Fake("reference")])
     assert list(row["forward"]) == list(row["training"]) == ["reference"]
     assert "cudnn has no figure, since it is off by" in faults[0]
@@ -164,18 +161,18 @@ def test_rows_are_appended_and_not_measured_twice(tmp_path: Path, monkeypatch: p
         measured.append(case)
         return {**case._asdict(), **{part: {e.name: 1.0 for e in engines} for part in ("forward", "training")}}, []
 
-    monkeypatch.setattr("steadyrnn.cli.calibrate.measure", pretend)
+    monkeypatch.setattr("steadyrnn.jobs.calibrate.measure", pretend)
     other = SMALL._replace(n=5)
     for cases, again in (([SMALL], False), ([SMALL, other], False), ([SMALL], True)):
         file = CalibrationFile(tmp_path / "table.json", facts(), ["steadyrnn", "bench", "--calibrate", str(again)])
-        measure_all(cases, CPU, file, QUIET, again)
+        measure_all(cases, CPU, file, print, again)
     assert measured == [SMALL, other, SMALL]
     written = json.loads(file.path.read_text())
     assert [row["n"] for row in written["rows"]] == [4, 5]
     assert [entry["command"] for entry in written["made"]] == [f"steadyrnn bench --calibrate {x}" for x in (False, False, True)]
     assert (written["device"], written["torch"]) == ("Abacus", torch.__version__)
     with engines_in_place(Fake("reference"), Fake("triton")):  # an engine that was not there then
-        measure_all([SMALL], CPU, file, QUIET, again=False)
+        measure_all([SMALL], CPU, file, print, again=False)
     assert measured[3:] == [SMALL]
 
 
@@ -204,7 +201,7 @@ def test_a_gpu_is_calibrated(program: Program, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_named_engines_are_measured() -> None:
-    assert [engine.name for engine in chosen_engines(None)] == list(ENGINES)
-    assert [engine.name for engine in chosen_engines("cuda,cudnn")] == ["cuda", "cudnn"]
+    assert [engine.name for engine in choose_engines(None)] == list(ENGINES)
+    assert [engine.name for engine in choose_engines("cuda,cudnn")] == ["cuda", "cudnn"]
     with pytest.raises(ArgumentError, match=r"`--engines` must be names among .*, but has 'fast'"):
-        chosen_engines("cuda,fast")
+        choose_engines("cuda,fast")

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import steadyrnn as sr
-from steadyrnn.cli.conversions import FORMS, Wish
-from steadyrnn.cli.loading import load_trained, task_of
+from steadyrnn.jobs.conversions import FORMS, ConversionOptions
+from steadyrnn.jobs.loading import build_task, load_trained
 from steadyrnn.models.truncated import recurrent_part
 from tests.cli.program import QUICK, Program
 
@@ -73,7 +73,7 @@ def test_other_models_convert_whole_too(program: Program, runs: Path, model: str
     assert done.status == 0, done.err
     assert "self-check" in done.out
     trained = load_trained("runs")
-    made, task = loaded(Path("made")), task_of(trained.configuration)
+    made, task = loaded(Path("made")), build_task(trained.configuration)
     x = next(iter(task.batches("validation", 10))).input
     x = x.double() if x.is_floating_point() else x
     expected = logits(trained.model.double(), x)
@@ -104,7 +104,7 @@ def test_a_unitary_network_of_scaled_units_gives_unscaled_outputs(tmp_path: Path
     rnn = sr.RNN(3, 8, nonlinearity="relu")
     rnn.weight_hh_l0 = torch.nn.Parameter(0.5 * torch.eye(8).roll(1, dims=0))
     model = sr.SequenceModel(rnn, 2, readout="each")
-    converted = FORMS["unitary"](model, Wish(input_bound=1.0))
+    converted = FORMS["unitary"](model, ConversionOptions(input_bound=1.0))
     assert converted.report["size_after"] == 9
     save_file(converted.tensors, tmp_path / "model.safetensors")
     (tmp_path / "report.json").write_text(json.dumps({"report": converted.report}))

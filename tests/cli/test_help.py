@@ -13,8 +13,8 @@ from steadyrnn.cli.commands import COMMANDS
 from steadyrnn.cli.complaints import unknown_option
 from steadyrnn.cli.preparse import SHORT_FORMS
 from steadyrnn.cli.train_arguments import train_parser
-from steadyrnn.models.catalogue import CATALOGUE
-from steadyrnn.tasks.settings import TASK_SETTINGS
+from steadyrnn.models.registry import SYSTEMS
+from steadyrnn.tasks.registry import TASKS
 from tests.cli.program import Program
 
 INTERNALS = re.compile(
@@ -48,7 +48,7 @@ EVERY = [
     *((name, "addition", action.option_strings[-1]) for name in COMMANDS for action in options_of(name)),
     *(
         ("train", task, action.option_strings[-1])
-        for task in TASK_SETTINGS
+        for task in TASKS
         for action in options_of("train", task)
         if action.dest.startswith("task.")
     ),
@@ -56,8 +56,8 @@ EVERY = [
 """Every option: command, task, name."""
 PAGES = [
     *([name, "--help"] for name in COMMANDS),
-    *(["train", task, "--help"] for task in TASK_SETTINGS),
-    *(["train", "addition", "--model", model, "--help"] for model in CATALOGUE),
+    *(["train", task, "--help"] for task in TASKS),
+    *(["train", "addition", "--model", model, "--help"] for model in SYSTEMS),
 ]
 
 

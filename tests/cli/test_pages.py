@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from steadyrnn.cli.commands import COMMANDS
-from steadyrnn.models.catalogue import CATALOGUE
+from steadyrnn.models.registry import SYSTEMS
 from tests.cli.program import Program
 from tests.cli.test_examples import run
 
 DOCS = Path(__file__).parents[2] / "docs"
-PROGRAM, SYSTEMS = ((DOCS / name).read_text(encoding="utf-8") for name in ("program.md", "systems.md"))
+PROGRAM, MODELS = ((DOCS / name).read_text(encoding="utf-8") for name in ("program.md", "systems.md"))
 
 
 @pytest.mark.parametrize("lines", re.findall(r"```sh\n(.*?)```", PROGRAM, re.DOTALL))
@@ -25,12 +25,12 @@ def test_the_page_names_every_command() -> None:
     assert named == [*COMMANDS]
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_the_page_tells_every_model_as_the_catalogue_does(name: str) -> None:
-    (row,) = [line for line in SYSTEMS.splitlines() if line.startswith(f"| `{name}` |")]
-    system = CATALOGUE[name]
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_page_describes_every_model_as_its_record_does(name: str) -> None:
+    (row,) = [line for line in MODELS.splitlines() if line.startswith(f"| `{name}` |")]
+    system = SYSTEMS[name]
     assert f"| {system.description} | {system.paper} |" in row
-    shared = {"width", "dropout"} if system.reads == "row" else set(CATALOGUE["lstm"].options)
+    shared = {"width", "dropout"} if system.reads == "row" else set(SYSTEMS["lstm"].options)
     own = {option for option in system.options if option not in shared}
     if system.options.get("nonlinearity") != "leaky_relu":
         own -= {"slope"}

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import steadyrnn as sr
-from steadyrnn.cli.weights_file import layer_of_weights
+from steadyrnn.jobs.weights_file import build_layer
 from steadyrnn.tasks.locate import DATA_SETS
 from tests.cli.program import QUICK, Program
 
@@ -164,7 +164,7 @@ def test_an_option_that_a_file_has_no_use_for_is_refused(program: Program, words
 
 def test_weights_of_a_file_are_certified_as_they_are_not_rounded(program: Program) -> None:
     tensors = {"weight_hh_l0": torch.ones(1, 1), "weight_ih_l0": torch.full((1, 1), 1 + 1e-9, dtype=torch.float64)}
-    assert layer_of_weights(tensors, None, "file").weight_ih_l0.item() == 1 + 1e-9
+    assert build_layer(tensors, None, "file").weight_ih_l0.item() == 1 + 1e-9
 
 
 def test_a_learned_initial_state_in_a_file_is_not_passed_over(program: Program) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from steadyrnn.cli.loading import load_trained
+from steadyrnn.jobs.loading import load_trained
 from steadyrnn.runs.folder import Run
 from tests.cli.program import QUICK, Program
 
@@ -198,7 +198,7 @@ def test_a_model_that_does_not_fit_the_task_leaves_no_run_behind(program: Progra
 
 
 def test_a_run_loads_without_its_task(program: Program, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyrnn.cli.loading.make_task", lambda *args, **kwargs: pytest.fail("the task was made"))
+    monkeypatch.setattr("steadyrnn.jobs.loading.make_task", lambda *args, **kwargs: pytest.fail("the task was made"))
     trained = load_trained(runs / "addition" / "lstm")
     assert json.loads((trained.run.folder / "facts.json").read_text())["interface"]["outputs"] == 1
     assert not trained.model.training

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from steadyrnn.cli.recipes import RECIPES, recipe
 from steadyrnn.cli.train_arguments import read
 from steadyrnn.errors import ArgumentError, RunError
-from steadyrnn.models.catalogue import CATALOGUE
+from steadyrnn.jobs.recipes import recipe
+from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import complete
-from steadyrnn.tasks.settings import TASK_SETTINGS
+from steadyrnn.tasks.registry import TASKS
 
 
 def test_dotted_overrides_reach_every_part() -> None:
@@ -121,23 +121,24 @@ def test_a_configuration_survives_being_stored() -> None:
 # Recipes.
 
 
-@pytest.mark.parametrize("task", TASK_SETTINGS)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_task_has_a_recipe_that_the_parser_takes(task: str) -> None:
-    assert (task, None) in RECIPES
+    assert TASKS[task].recipe
     asked = read([task]).configuration
     assert complete(asked.model)
-    reads = "row" if task in ("mnist", "bibtex", "mediamill") else "time"
-    assert CATALOGUE[asked.model.name].reads == reads
+    assert SYSTEMS[asked.model.name].reads == TASKS[task].reads
 
 
 @pytest.mark.parametrize("task", ["addition", "stable-system", "mnist", "contractive"])
-@pytest.mark.parametrize("model", CATALOGUE)
+@pytest.mark.parametrize("model", SYSTEMS)
 def test_a_recipe_leaves_another_models_options_alone(task: str, model: str) -> None:
     assert complete(read([task, "--model", model]).configuration.model).name == model
 
 
-def test_every_recipe_is_of_known_tasks_and_models() -> None:
-    assert all(task in TASK_SETTINGS and (model is None or model in CATALOGUE) for task, model in RECIPES)
+def test_every_recipe_is_of_known_models() -> None:
+    models = {model for record in TASKS.values() for model in record.model_recipes}
+    models |= {record.recipe["model.name"] for record in TASKS.values() if "model.name" in record.recipe}
+    assert models <= set(SYSTEMS)
 
 
 def test_a_recipe_is_a_default_and_no_more() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from steadyrnn.cli import train
+from steadyrnn.jobs.train import TrainedRun
 
 
 @dataclass
@@ -49,5 +50,6 @@ def test_what_is_not_below_one_is_no_contraction(contraction: Any, shown: str) -
     facts = {"model": "", "parameters": 1, "metric": "mse", "baselines": {}}
     output: Any = Table()
     outcome: Any = Outcome()
-    train._tell(request, output, facts, Path("run"), outcome, {"certificate": certificate, "reason": None})
+    record = {"certificate": certificate, "reason": None}
+    train._print(request, output, TrainedRun(Path("run"), facts, outcome, record))
     assert ["contraction", shown] in [row[:2] for row in output.rows]

@@ -1,4 +1,4 @@
-"""Parameter counts of real models: the formulas of MATH 2.10, and every count that the paper prints.
+"""Parameter counts of real models: the formulas of Note [mathematics], section 2.10, and every count that the paper prints.
 
 Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization. ICML 2018.
 """
@@ -47,7 +47,7 @@ def test_all_reflectors_cost_the_printed_count_less_the_two_dead_ones(n: int) ->
 
 
 class Row(NamedTuple):
-    """One data set of Table 4; ``extra`` outputs beyond the classes are MATH 2.10's e."""
+    """One data set of Table 4; ``extra`` outputs beyond the classes are the e of Note [mathematics], section 2.10."""
 
     name: str
     length: int
@@ -104,7 +104,7 @@ def ucr_model(system: str, n_i: int, n_y: int) -> SequenceModel:
 
 
 def ucr_rule(system: str, n: int, n_i: int, n_y: int, m: int = 16) -> int:
-    """Return the count of MATH 2.10's rule."""
+    """Return the count by the rule of Note [mathematics], section 2.10."""
     reflectors = n * m - m * (m - 1) // 2
     if system == "lstm":
         return 4 * (n * n + n * n_i + n) + n * n_y + n_y + 2 * n

@@ -354,7 +354,7 @@ def test_a_bad_argument_is_refused(changed: dict[str, Any], error: type[SteadyEr
 BAD_TOKENS: list[tuple[Tensor, type[SteadyError], str]] = [
     (torch.zeros(T, B), DtypeError, "float32.*vocab_size"),
     (torch.zeros(T, B, dtype=torch.bool), DtypeError, "bool"),
-    (torch.zeros(T, B, D, dtype=torch.int64), ShapeError, "one token a step"),
+    (torch.zeros(T, B, D, dtype=torch.int64), ShapeError, "one token per step"),
     (torch.tensor([0, V]), ArgumentError, f"from 0 to {V - 1}.*from 0 to {V}"),
     (torch.tensor([-1, 2]), ArgumentError, "from -1 to 2"),
 ]

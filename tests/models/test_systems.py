@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 import steadyrnn as sr
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings, complete
-from steadyrnn.models.systems import SYSTEMS, build_model
+from steadyrnn.models.systems import build_model
 from steadyrnn.models.truncated import recurrent_part
 
 T, B, D, N, V = 7, 3, 2, 5, 9
@@ -36,10 +37,10 @@ DEEP = [name for name, system in SYSTEMS.items() if system.reads == "row"]
 FITS = [(name, kind) for name in RECURRENT for kind in INTERFACES if kind != "row"] + [(name, "row") for name in DEEP]
 
 
-def small(name: str, **options: object) -> ModelSettings:
-    deep = {"depth": 2} if "mlp" in name else {"blocks": 1} if "resnet" in name else {}
+def small(name: str, **options: Any) -> ModelSettings:
+    deep: dict[str, Any] = {"depth": 2} if "mlp" in name else {"blocks": 1} if "resnet" in name else {}
     context = {"context": 3} if name == "truncated" else {}
-    return ModelSettings(**{"name": name, "width": 6, **deep, **context, **options})
+    return ModelSettings(name, width=6, **deep, **context, **options)
 
 
 def example(kind: str) -> Tensor:
@@ -170,7 +171,8 @@ def test_an_irnn_starts_as_its_paper_says(init: str, std: float) -> None:
     assert model.readout.bias.abs().sum() == 0
 
 
-# Parameter counts: MATH 2.10, the rule of Table 4 (one bias, output bias, learned initial state), n = 32, 16 reflectors.
+# Parameter counts: Note [mathematics], section 2.10, the rule of Table 4 (one bias, output bias, learned initial state),
+# n = 32, 16 reflectors.
 
 
 @pytest.mark.parametrize(("name", "expected"), [("rnn", 1219), ("lstm", 4515), ("ornn", 587), ("spectral", 1011)])

@@ -295,8 +295,9 @@ _REPORT = [
 ]  # fmt: skip
 
 _CLI = [
-    Mutant("a settings file wins over the command line", "cli/preparse.py",
-           "return [*files, *rest]", "return [*rest, *files]",
+    Mutant("a settings file wins over the command line", "cli/train_arguments.py",
+           "parser.parse_args(line.words, namespace=values, defaults=False))",
+           "parser.parse_object(files[-1], parser.parse_args(line.words, defaults=False), defaults=False))",
            ("cli/test_train_arguments.py::test_the_command_line_wins_over_a_file",)),
     Mutant("a table hands a file's text to the terminal", "cli/output.py",
            "table.add_row(*(Text(printable(cell)) for cell in row))", "table.add_row(*(Text(cell) for cell in row))",

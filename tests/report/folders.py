@@ -82,9 +82,9 @@ def probes(model: str, step: int, steps: int, noise: random.Random, width: int =
 def certificate(contraction: float | str = 0.93, stable: bool = True) -> dict[str, Any]:
     under = ["every admissible input", "initial state zero or the learned one", "2-norm of every input at most 1.5"]
     claims = [
-        ("l0: contraction, spectral norm", contraction, "2-norm", "MATH 5.1"),
-        ("l0: contraction, diagonal scaling", contraction, "weighted 2-norm", "MATH 5.2"),
-        ("l0: bound on states", 14.3 if stable else "inf", "2-norm", "MATH 4.1, 4.2"),
+        ("l0: contraction, spectral norm", contraction, "2-norm", "spectral norm (docs/notes/mathematics.md, 5.1)"),
+        ("l0: contraction, diagonal scaling", contraction, "weighted 2-norm", "scaling (docs/notes/mathematics.md, 5.2)"),
+        ("l0: bound on states", 14.3 if stable else "inf", "2-norm", "state bound (docs/notes/mathematics.md, 4.1)"),
     ]
     return {
         "certificate": {

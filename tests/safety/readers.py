@@ -17,14 +17,13 @@ import torch
 from safetensors.torch import save
 
 from steadyrnn.certificates.certify import certify
-from steadyrnn.cli.certify import _recheck as recheck
-from steadyrnn.cli.loading import known_input_bound, load_trained
-from steadyrnn.cli.output import Output
-from steadyrnn.cli.settings_file import parse_settings
 from steadyrnn.cli.train_arguments import read as read_arguments
 from steadyrnn.cli.train_arguments import train_parser
-from steadyrnn.cli.weights_file import layer_of_file
 from steadyrnn.engines.calibration_table import parse_table
+from steadyrnn.jobs.certify import recheck_trained
+from steadyrnn.jobs.loading import find_input_bound, load_trained
+from steadyrnn.jobs.settings_file import parse_settings
+from steadyrnn.jobs.weights_file import load_layer
 from steadyrnn.report.page import write_report
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.layout import find_runs
@@ -89,7 +88,7 @@ class Folders:
 
     def weights_file(self, data: bytes) -> Any:
         self.weights.write_bytes(data)
-        return layer_of_file(self.weights)
+        return load_layer(self.weights)
 
     def commit(self, data: bytes) -> Any:
         folder = self.root / "tree" / ".git"
@@ -121,7 +120,7 @@ def everything(run: Path) -> Any:
 
 @cache
 def proof(module: torch.nn.Module, bound: object, effort: object) -> Any:
-    """Certify; what is proven does not depend on the file that is damaged, but for the two arguments."""
+    """Certify; what is proven does not depend on the damaged file, except for the two arguments."""
     return certify(module, bound, effort=effort)
 
 
@@ -133,14 +132,14 @@ class Certificates:
 
     def bounds(self, run: Path) -> Any:
         """Certify a run with the bound that its certificate notes."""
-        bound, source = known_input_bound(None, self.trained)
+        bound, source = find_input_bound(None, self.trained)
         return proof(self.trained.model, bound, "fast"), source
 
     def rechecked(self, run: Path) -> Any:
         """Prove a stored certificate anew."""
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
             patch.setattr("steadyrnn.certificates.certify.certify", self.certify)
-            return recheck(self.trained, Output())
+            return recheck_trained(self.trained)
 
     @staticmethod
     def certify(module: torch.nn.Module, bound: Any = None, *, effort: Any = "auto") -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from steadyrnn.cli.calibration_file import CalibrationFile
 from steadyrnn.cli.main import main
 from steadyrnn.errors import RunError, SteadyError
+from steadyrnn.jobs.calibration_file import CalibrationFile
 from steadyrnn.runs.checkpoint import save_checkpoint
 from steadyrnn.runs.files import Appender, write_atomically
 from steadyrnn.runs.folder import Run

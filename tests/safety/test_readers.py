@@ -149,7 +149,7 @@ def test_a_file_larger_than_any_disk_is_refused_by_name(
     refused = set()
     for name in sorted(path.relative_to(original) for path in original.rglob("*") if path.is_file()):
         run = Path(shutil.copytree(original, tmp_path / "copies" / str(name).replace("/", "-")))
-        os.truncate(run / name, 1 << 40)  # a hole: it takes no room on the disk
+        os.truncate(run / name, 1 << 40)  # a hole: it needs no space on the disk
         capsys.readouterr()
         status = main([word.format(run=run, new=run.with_suffix(".new")) for word in READING[command]])
         said = capsys.readouterr().err

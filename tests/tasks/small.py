@@ -7,9 +7,8 @@ from torch import Tensor
 
 from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.tasks.registry import TASKS, make_task
-from steadyrnn.tasks.settings import TASK_SETTINGS, StoredSettings
 
-SYNTHETIC = [name for name in TASKS if not issubclass(TASK_SETTINGS[name], StoredSettings)]
+SYNTHETIC = [name for name in TASKS if TASKS[name].data is None]
 
 SMALL: dict[str, dict[str, Any]] = {
     "addition": {"length": 11},

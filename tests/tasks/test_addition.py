@@ -1,4 +1,4 @@
-"""The addition problem, against Zhang, Lei, Dhillon, section 7.1, and MATH 2.13."""
+"""The addition problem, against Zhang, Lei, Dhillon, section 7.1, and Note [mathematics], section 2.13."""
 
 import pytest
 import torch

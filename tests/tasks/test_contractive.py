@@ -1,4 +1,4 @@
-"""Identification of a contractive system, against Emami et al. and MATH 1.7."""
+"""Identification of a contractive system, against Emami et al. and Note [mathematics], section 1.7."""
 
 import math
 from functools import cache
@@ -39,7 +39,7 @@ def test_the_transition_has_the_eigenvalues_of_the_recipe(seed: int, units: int)
 def test_slow_modes_take_as_long_as_the_notes_say() -> None:
     slowness = [1 / (1 - torch.linalg.matrix_norm(random_system(s, 2, 4, 2, 0.01).transition, 2).item()) for s in range(400)]
     median = sorted(slowness)[200]
-    assert 7_000 < median < 17_000  # 11,204 in MATH 1.7
+    assert 7_000 < median < 17_000  # 11,204 in Note [mathematics], section 1.7
 
 
 def test_weights_are_standard_normal_and_differ_by_seed() -> None:

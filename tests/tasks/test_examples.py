@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DataError
-from steadyrnn.tasks.examples import Examples, Splits, held_out, single
+from steadyrnn.tasks.examples import Examples, Splits, as_float32, count_held_out
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from steadyrnn.tasks.examples import Examples, Splits, held_out, single
 def test_a_fraction_is_rounded_to_the_nearest_and_leaves_something_on_both_sides(
     validation: float, rows: int, wanted: int
 ) -> None:
-    assert held_out(validation, rows) == wanted
+    assert count_held_out(validation, rows) == wanted
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_fraction_is_rounded_to_the_nearest_and_leaves_something_on_both_sides
 )
 def test_what_leaves_nothing_on_one_side_is_refused(validation: float, error: type[Exception]) -> None:
     with pytest.raises(error, match="`validation`"):
-        held_out(validation, 30)
+        count_held_out(validation, 30)
 
 
 def test_held_out_examples_are_spread_over_the_file_and_keep_their_targets() -> None:
@@ -40,6 +40,6 @@ def test_held_out_examples_are_spread_over_the_file_and_keep_their_targets() -> 
 
 def test_a_number_too_large_for_float32_is_refused_with_its_file() -> None:
     largest = torch.finfo(torch.float32).max
-    assert single(torch.tensor([largest], dtype=torch.float64), Path("a.txt")).tolist() == [largest]
+    assert as_float32(torch.tensor([largest], dtype=torch.float64), Path("a.txt")).tolist() == [largest]
     with pytest.raises(DataError, match=r"a\.txt .*float32"):
-        single(torch.tensor([1e39], dtype=torch.float64), Path("a.txt"))
+        as_float32(torch.tensor([1e39], dtype=torch.float64), Path("a.txt"))

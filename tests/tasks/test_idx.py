@@ -30,7 +30,7 @@ def test_numbers_come_in_the_shape_of_the_header() -> None:
         (idx(3, numbers=b"abc")[:6], (None,), "begin"),
         (idx(3, numbers=b"ab"), (None,), "promises 3 numbers"),
         (idx(3, numbers=b"abcd"), (None,), "4 follow"),
-        (idx(2**31, 28, 28, numbers=b"a"), (None, 28, 28), "header lies"),
+        (idx(2**31, 28, 28, numbers=b"a"), (None, 28, 28), "header is wrong"),
         (idx(0, numbers=b""), (None,), "size 0"),
         (idx(1, 27, 28, numbers=bytes(756)), (None, 28, 28), r"\('any', 28, 28\)"),
         (b"\x1f\x8b" + bytes(20), (None,), "begins with 1f8b"),

@@ -1,4 +1,4 @@
-"""The k-th largest number, against Lin, Wang, section 4.1, task II, and MATH 3.4."""
+"""The k-th largest number, against Lin, Wang, section 4.1, task II, and Note [mathematics], section 3.4."""
 
 import math
 from fractions import Fraction
@@ -59,7 +59,7 @@ def test_the_baselines_are_the_entropy_and_the_most_likely_answer() -> None:
     chances = exact(100, 10)
     assert baselines["accuracy"] == pytest.approx(max(chances))
     assert baselines["loss"] == pytest.approx(-sum(p * math.log(p) for p in chances if p > 0))
-    assert baselines == pytest.approx({"accuracy": 0.13, "loss": 2.49}, abs=0.0065)  # near MATH 3.4's
+    assert baselines == pytest.approx({"accuracy": 0.13, "loss": 2.49}, abs=0.0065)  # near those of Note [mathematics], 3.4
 
 
 def test_the_best_constant_guess_has_the_scores_of_the_baseline() -> None:

@@ -39,13 +39,13 @@ def test_later_numbers_say_nothing_of_the_first() -> None:
         ("number", Interface(inputs=1, outputs=10)),
     ],
 )
-def test_a_coding_changes_the_interface_and_not_the_answer(coding: str, interface: Interface) -> None:
+def test_a_encoding_changes_the_interface_and_not_the_answer(coding: str, interface: Interface) -> None:
     task = Recall(RecallSettings(coding=coding))
     assert task.interface == interface
     assert torch.equal(task.train_batch(3, 8).target, Recall(RecallSettings()).train_batch(3, 8).target)
 
 
-def test_codings_hold_the_same_numbers() -> None:
+def test_encodings_hold_the_same_numbers() -> None:
     tokens, hot, number = (
         Recall(RecallSettings(coding=coding)).train_batch(0, 100).input for coding in ("token", "one-hot", "number")
     )
@@ -71,6 +71,6 @@ def test_one_symbol_is_refused() -> None:
         Recall(RecallSettings(symbols=1))
 
 
-def test_an_unknown_coding_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_encoding_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ArgumentError, match="`coding` must be one of token, one-hot, number, but is 'onehot'"):
         Recall(RecallSettings(coding="onehot"))

@@ -3,15 +3,17 @@
 import subprocess
 import sys
 from dataclasses import fields
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 import torch
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from steadyrnn.tasks.base import Batch
-from steadyrnn.tasks.registry import TASKS, make_task
-from steadyrnn.tasks.settings import TASK_SETTINGS
+from steadyrnn.tasks.base import Batch, Task
+from steadyrnn.tasks.locate import DATA_SETS
+from steadyrnn.tasks.registry import TASKS, TaskRecord, make_task
+from steadyrnn.tasks.settings import AdditionSettings, StoredSettings
 from tests.tasks.small import SMALL, SPLITS, SYNTHETIC, answer, small_task, totals
 
 FINITE = ["contractive", "stable-system"]
@@ -21,9 +23,29 @@ def same(a: Batch, b: Batch) -> bool:
     return torch.equal(a.input, b.input) and torch.equal(a.target, b.target)
 
 
-def test_every_task_has_settings_of_its_name_and_small_ones_here() -> None:
-    assert list(TASKS) == list(TASK_SETTINGS)
+def test_every_synthetic_task_has_small_settings_here() -> None:
     assert set(SYNTHETIC) == set(SMALL)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_record_names_a_task_its_data_and_settings(name: str) -> None:
+    record = TASKS[name]
+    assert record.name == name
+    assert issubclass(resolve_name(record.path), Task)
+    assert record.data is None or record.data in DATA_SETS
+    assert (record.data is not None) == issubclass(record.settings, StoredSettings)
+    assert record.description.endswith(".")
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_a_record_says_what_the_task_reads(name: str) -> None:
+    assert (TASKS[name].reads == "row") == (small_task(name).interface.reads == "row")
+
+
+def test_a_task_from_outside_the_package_is_made_by_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = TaskRecord("toy", AdditionSettings, "steadyrnn.tasks.addition:Addition", {})
+    monkeypatch.setitem(TASKS, "toy", record)
+    assert make_task("toy", length=3).train_batch(0, 2).input.shape == (3, 2, 2)
 
 
 def test_an_unknown_task_is_refused_with_the_known_names() -> None:
@@ -43,7 +65,7 @@ def test_settings_are_read_without_torch() -> None:
 
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_settings_are_documented_one_by_one(name: str) -> None:
-    settings = TASK_SETTINGS[name]
+    settings = TASKS[name].settings
     assert settings.__doc__ is not None
     assert all(f" {field.name}: " in settings.__doc__ for field in fields(settings) if field.name != "seed")
 

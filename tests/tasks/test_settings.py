@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
-from steadyrnn.tasks.settings import TASK_SETTINGS, PixelMnistSettings, PtbSettings, UcrSettings
+from steadyrnn.tasks.registry import TASKS
+from steadyrnn.tasks.settings import PixelMnistSettings, PtbSettings, UcrSettings
 
-SETTINGS = [(name, field.name) for name, kind in TASK_SETTINGS.items() for field in fields(kind)]
+SETTINGS = [(name, field.name) for name, task in TASKS.items() for field in fields(task.settings)]
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, b"x"], ids=["list", "dict", "bytes"])
 @pytest.mark.parametrize(("name", "setting"), SETTINGS)
 def test_a_value_of_a_wrong_type_is_refused_by_name(name: str, setting: str, value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=f"`{setting}` must be .*, but is of type {type(value).__name__}"):
-        TASK_SETTINGS[name](**{setting: value})
+        TASKS[name].settings(**{setting: value})
 
 
 @pytest.mark.parametrize(
@@ -38,10 +39,10 @@ def test_a_type_that_would_almost_do_is_refused_too(setting: str, value: Any, wo
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
-@pytest.mark.parametrize("name", TASK_SETTINGS)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_seed_out_of_range_is_refused_at_once(name: str, seed: int) -> None:
     with pytest.raises(ArgumentError, match=r"`seed` must be an integer from 0 to 2\^63 - 1"):
-        TASK_SETTINGS[name](seed=seed)
+        TASKS[name].settings(seed=seed)
 
 
 def test_a_path_becomes_text_that_a_configuration_can_hold() -> None:

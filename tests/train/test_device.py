@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from steadyrnn.errors import ArgumentError, DeviceError
-from steadyrnn.train.device import autocast, choose_device, machine, make_scaler
+from steadyrnn.train.device import autocast, choose_device, device_context, make_scaler
 from steadyrnn.train.settings import TrainSettings
 
 
@@ -25,7 +25,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_threads_and_determinism_hold_inside_and_are_put_back() -> None:
     before = torch.get_num_threads()
-    with machine(TrainSettings(threads=3, deterministic=True)):
+    with device_context(TrainSettings(threads=3, deterministic=True)):
         assert torch.get_num_threads() == 3
         assert torch.are_deterministic_algorithms_enabled()
     assert torch.get_num_threads() == before
@@ -34,7 +34,7 @@ def test_threads_and_determinism_hold_inside_and_are_put_back() -> None:
 
 def test_without_settings_the_machine_is_left_alone() -> None:
     before = torch.get_num_threads()
-    with machine(TrainSettings()):
+    with device_context(TrainSettings()):
         assert torch.get_num_threads() == before
         assert not torch.are_deterministic_algorithms_enabled()
 
@@ -43,7 +43,7 @@ def test_without_settings_the_machine_is_left_alone() -> None:
 def test_a_user_who_wants_warnings_only_gets_them_back(deterministic: bool) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with machine(TrainSettings(deterministic=deterministic)):
+        with device_context(TrainSettings(deterministic=deterministic)):
             assert torch.is_deterministic_algorithms_warn_only_enabled() is not deterministic
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:

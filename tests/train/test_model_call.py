@@ -10,7 +10,7 @@ from steadyrnn.errors import ArgumentError
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.tasks.base import Batch, Interface
-from steadyrnn.train.model_call import batch_rows, call_model, cut, detached, join_states
+from steadyrnn.train.model_call import batch_rows, call_model, cut, detach_state, join_states
 
 CARRYING = Interface(inputs=2, outputs=1, reads="each", carries_state=True)
 
@@ -90,19 +90,19 @@ def test_states_are_cut_and_joined_with_their_rows(parts: int) -> None:
 
 def test_a_detached_state_keeps_its_form_and_no_graph() -> None:
     one = torch.ones(1, requires_grad=True)
-    assert detached(None) is None
-    assert not detached(one).requires_grad
-    assert isinstance(detached((one, one)), tuple)
+    assert detach_state(None) is None
+    assert not detach_state(one).requires_grad
+    assert isinstance(detach_state((one, one)), tuple)
 
 
 def test_a_state_of_another_kind_is_refused() -> None:
     with pytest.raises(ArgumentError, match="gave dict"):
-        detached({"h": torch.ones(1)})
+        detach_state({"h": torch.ones(1)})
 
 
 def test_a_detached_state_does_not_keep_the_outputs_of_all_steps() -> None:
     output = torch.randn(9, 2, 3)
-    state = detached((output[-1:].transpose(1, 2), output[-1:]))
+    state = detach_state((output[-1:].transpose(1, 2), output[-1:]))
     assert all(tensor.is_contiguous() and tensor.untyped_storage().nbytes() == 24 for tensor in state)
 
 

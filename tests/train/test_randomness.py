@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from steadyrnn.errors import CheckpointError
-from steadyrnn.train.randomness import random_state, restore_random_state, seed_everything, undisturbed
+from steadyrnn.train.randomness import keep_random_state, random_state, restore_random_state, seed_everything
 
 
 def draw() -> tuple[object, ...]:
@@ -36,13 +36,13 @@ def test_what_is_undisturbed_leaves_no_trace() -> None:
     seed_everything(0)
     first = draw()
     seed_everything(0)
-    with undisturbed():
+    with keep_random_state():
         draw()
     assert draw() == first
 
 
 def test_an_error_leaves_no_trace_either() -> None:
-    @undisturbed()
+    @keep_random_state()
     def fail() -> None:
         draw()
         raise KeyError

@@ -12,7 +12,6 @@ from steadyrnn.models.mlp import MLP
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.tasks.base import Interface
 from steadyrnn.tasks.registry import TASKS, make_task
-from steadyrnn.tasks.settings import TASK_SETTINGS
 from steadyrnn.train.settings import OptimizerSettings
 from steadyrnn.train.step import Stepper
 from tests.train.runs import tiny
@@ -21,7 +20,7 @@ SMALL: dict[str, dict[str, Any]] = {"addition": {"length": 10}, "recall": {"leng
 
 
 def task_of(name: str) -> Any:
-    stored = "data_dir" in TASK_SETTINGS[name].__dataclass_fields__
+    stored = TASKS[name].data is not None
     if stored and not os.environ.get("STEADYRNN_DATA"):
         pytest.skip("needs data: STEADYRNN_DATA names no folder")
     if name == "mediamill":

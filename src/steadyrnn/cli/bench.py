@@ -1,18 +1,15 @@
 """``steadyrnn bench``: a training step of our layers beside torch's, on this machine."""
 
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.models.catalogue import CATALOGUE
+from steadyrnn.models.registry import SYSTEMS
 
 from .output import Output
-from .parsing import add_flag, check_count, check_names, make_parser
+from .parsing import add_flag, add_json, check_count, check_names, make_main, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
-    from torch import nn
 
 __all__ = ["DEFAULT", "EXAMPLES", "main", "parser"]
 
@@ -51,92 +48,54 @@ def parser() -> "ArgumentParser":
     ):  # fmt: skip
         made.add_argument(f"--{name}", type=str | None, default=None, help=f"With --calibrate: {help}")
     add_flag(made, "--again", "With --calibrate: measure rows that are there already, too.")
-    add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
+    add_json(made)
     return made
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status."""
-    own = parser()
-    args = own.parse_args(argv)
-    output = Output(args.json)
-    fitting = [name for name, system in CATALOGUE.items() if system.reads == "time" and not system.wraps]
+def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
+    fitting = [name for name, system in SYSTEMS.items() if system.reads == "time" and not system.wraps]
     check_names(own, "recurrent model", args.names, fitting)
     for name in ("steps", "batch", "inputs", "width", "pairs", "threads"):
         check_count(own, f"--{name}", getattr(args, name))
-    if args.calibrate:
-        if args.names:
-            own.error("--calibrate measures engines, not models: leave the names out")
-        from .calibrate import calibrate
-
-        return calibrate(args, output, ["steadyrnn", "bench", *argv])
+    if args.calibrate and args.names:
+        own.error("--calibrate measures engines, not models: leave the names out")
     given = next((name for name in ("out", "only", "shard", "engines", "again") if getattr(args, name)), None)
-    if given is not None:
+    if given is not None and not args.calibrate:
         own.error(f"--{given} needs --calibrate")
-    return _compare(args, output)
+    return _calibrate(args, argv) if args.calibrate else _compare(args)
 
 
-def _compare(args: Any, output: Output) -> int:
-    """Measure models beside torch's layers, and tell."""
+def _calibrate(args: Any, argv: Sequence[str]) -> int:
+    """Measure the engines of a GPU; 1 where one failed or was wrong."""
+    from steadyrnn.jobs.calibrate import calibrate
+
+    output = Output(args.json)
+    which = {"only": args.only, "shard": args.shard, "engines": args.engines, "again": args.again}
+    command = ["steadyrnn", "bench", *argv]
+    found = calibrate(args.out, device=args.device, **which, command=command, note=output.note)
+    output.text(f"{found.path}: {found.rows} of {found.of} rows. STEADYRNN_CALIBRATION={found.path} makes `auto` go by it.")
+    output.result({"table": found.path, "rows": found.rows, "of": found.of, "faults": found.faults})
+    return 1 if found.faults else 0
+
+
+def _compare(args: Any) -> int:
+    """Measure models beside torch's layers, and print."""
     import torch
 
-    from steadyrnn.train.device import choose_device
+    from steadyrnn.jobs.compare import compare_with_torch
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    device = choose_device(args.device)
-    found = {name: _measure(name, args, device) for name in args.names or DEFAULT}
+    sizes, output = {name: args[name] for name in ("steps", "batch", "inputs", "width")}, Output(args.json)
+    found = compare_with_torch(args.names or DEFAULT, **sizes, pairs=args.pairs, device=args.device)
     rows = [[name, *(f"{1e3 * one[key]:.3g} ms" for key in ("ours", "torch")), f"{one['ratio']:.2f}", one["beside"]]
-            for name, one in found.items()]  # fmt: skip
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    shape = {"steps": args.steps, "batch": args.batch, "inputs": args.inputs, "width": args.width}
-    title = f"training step, T={args.steps} B={args.batch} D={args.inputs} H={args.width}, {where}, torch {torch.__version__}"
+            for name, one in found.systems.items()]  # fmt: skip
+    shape = f"T={args.steps} B={args.batch} D={args.inputs} H={args.width}"
+    title = f"training step, {shape}, {found.device}, torch {torch.__version__}"
     output.table(title, ("model", "ours", "torch.nn", "ratio", "beside"), rows)
-    output.result({"shape": shape, "device": where, "torch": torch.__version__, "pairs": args.pairs, "systems": found})
+    told = {"shape": sizes, "device": found.device, "torch": torch.__version__, "pairs": args.pairs}
+    output.result({**told, "systems": found.systems})
     return 0
 
 
-def _measure(name: str, args: Any, device: Any) -> dict[str, Any]:
-    """Return the median times of a step of ours and of torch's, and the median of the pairs' ratios."""
-    import torch
-
-    from steadyrnn.models.settings import ModelSettings
-    from steadyrnn.models.systems import build_model
-    from steadyrnn.tasks.base import Interface
-
-    model: Any = build_model(ModelSettings(name, width=args.width), Interface(args.inputs, 1))
-    ours: nn.Module = model.rnn.to(device)
-    kinds: dict[str, Any] = {"LSTM": torch.nn.LSTM, "GRU": torch.nn.GRU}
-    kind = type(ours).__name__
-    theirs = kinds.get(kind, torch.nn.RNN)(args.inputs, args.width).to(device)
-    x = torch.randn(args.steps, args.batch, args.inputs, device=device)
-    first, second = _step(ours, x, device), _step(theirs, x, device)
-    for _ in range(2):
-        first(), second()
-    pairs = [(first(), second()) for _ in range(args.pairs)]
-    return {
-        "ours": statistics.median(a for a, _ in pairs),
-        "torch": statistics.median(b for _, b in pairs),
-        "ratio": statistics.median(a / b for a, b in pairs),
-        "beside": f"torch.nn.{type(theirs).__name__}",
-    }
-
-
-def _step(layer: "nn.Module", x: Any, device: Any) -> Callable[[], float]:
-    """Return a function that runs a training step without the optimizer, and returns its seconds."""
-    import torch
-
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    def run() -> float:
-        layer.zero_grad(set_to_none=True)
-        wait()
-        start = time.perf_counter()
-        output = layer(x)[0]
-        output.square().mean().backward()
-        wait()
-        return time.perf_counter() - start
-
-    return run
+main = make_main(parser, _run)

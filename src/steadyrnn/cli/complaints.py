@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 from .preparse import SHORT_FORMS, value_of
 
-__all__ = ["complaint", "unknown_option", "wanted"]
+__all__ = ["complaint", "describe_type", "flag_names", "unknown_option"]
 
 _KINDS: dict[Any, str] = {
     **{int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"},
@@ -17,16 +17,16 @@ _KINDS: dict[Any, str] = {
 _MANY = {int: "whole numbers", float: "numbers", str: "names"}
 
 
-def wanted(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Return what a value of a type looks like on a command line.
 
     Example:
-        >>> wanted(int | None), wanted(tuple[float, float]), wanted(tuple[str, ...])
+        >>> describe_type(int | None), describe_type(tuple[float, float]), describe_type(tuple[str, ...])
         ('a whole number or null', 'a list of 2 numbers, [a,b]', 'a list of names, [a,b]')
     """
     parts = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(wanted, parts))
+        return " or ".join(map(describe_type, parts))
     if get_origin(hint) in (tuple, list):
         count = f"{len(parts)} " if len(parts) > 1 and parts[1] is not Ellipsis else ""
         return f"a list of {count}{_MANY.get(parts[0], 'values')}, [a,b]"
@@ -41,7 +41,7 @@ def unknown_option(parser: Any, words: Sequence[str]) -> str | None:
         if name == "--":
             return None
         if name.startswith("-") and name != "-" and not _is_number(name) and name.removesuffix("+") not in known:
-            return _unknown(parser, f"there is no option {name}", name, _offered(parser))
+            return _unknown(parser, f"there is no option {name}", name, _list_options(parser))
     return None
 
 
@@ -60,15 +60,17 @@ def _wrong_value(parser: Any, found: re.Match[str]) -> str:
     action = _action(parser, key)
     if action is None:
         return f"`{key}` has a value that does not fit"
-    name = _shown(action, parser)
-    value = value_of(parser.args, action.option_strings[-1]) if action.option_strings else None
+    name = _display_name(action, parser)
+    value = (
+        value_of(getattr(parser, "args", []), action.option_strings[-1], flag_names(parser)) if action.option_strings else None
+    )
     if value is None:
         came = re.findall(r"(?:Given value|Got value): (.*)", rest)
         value = came[-1].strip() if came else None
     if action.metavar == "CONFIG" and key != "config":
         parts = [option for option in parser.shown_options() if option.startswith(f"{name}.")]
         return f"{name} takes no value, its parts do: {', '.join(parts)}."
-    expected = f"one of {', '.join(map(str, action.choices))}" if action.choices else wanted(_hint(action))
+    expected = f"one of {', '.join(map(str, action.choices))}" if action.choices else describe_type(_hint(action))
     return f"{name} must be {expected}, but is {value!r}." if value is not None else f"{name} must be {expected}."
 
 
@@ -78,13 +80,13 @@ def _wrong_choice(parser: Any, found: re.Match[str]) -> str:
     known = [] if action is None or action.choices is None else [str(choice) for choice in action.choices]
     near = get_close_matches(value, known, 1)
     hint = f" Did you mean `{near[0]}`?" if near else ""
-    shown = name if action is None else _shown(action, parser)
+    shown = name if action is None else _display_name(action, parser)
     return f"{shown} must be one of {', '.join(known)}, but is {value!r}.{hint}"
 
 
 def _missing(parser: Any, found: re.Match[str]) -> str:
     names = found["names"].split(", ")
-    shown = [_shown(action, parser) for name in names for action in [_action(parser, name)] if action is not None]
+    shown = [_display_name(action, parser) for name in names for action in [_action(parser, name)] if action is not None]
     return f"{' and '.join(shown or names)} must be given: {parser.usage}"
 
 
@@ -92,9 +94,9 @@ def _no_value(parser: Any, found: re.Match[str]) -> str:
     action = _action(parser, found["name"])
     if action is None:
         return f"{found['name']} needs a value."
-    expected = f"one of {', '.join(map(str, action.choices))}" if action.choices else wanted(_hint(action))
+    expected = f"one of {', '.join(map(str, action.choices))}" if action.choices else describe_type(_hint(action))
     expected = "a file, YAML or JSON" if action.dest == "config" else expected
-    return f"{_shown(action, parser)} needs a value: {expected}."
+    return f"{_display_name(action, parser)} needs a value: {expected}."
 
 
 def _too_much(parser: Any, found: re.Match[str]) -> str:
@@ -102,7 +104,7 @@ def _too_much(parser: Any, found: re.Match[str]) -> str:
 
 
 def _no_setting(parser: Any, found: re.Match[str]) -> str:
-    """Complain about a setting in a file that there is not."""
+    """Complain about an unknown setting in a file."""
     groups = found.groupdict()
     key = f"{groups['group']}.{groups['key']}" if groups.get("group") else found["key"]
     settings = [name.removeprefix("--") for name in parser.shown_options() if "." in name]
@@ -138,7 +140,7 @@ def _end(option: str) -> str:
     return option.lstrip("-").split(".")[-1]
 
 
-def _offered(parser: Any) -> list[str]:
+def _list_options(parser: Any) -> list[str]:
     """Return the options that may be meant, short forms of settings with them."""
     shown: list[str] = parser.shown_options()
     return [*shown, *(short for short, long in SHORT_FORMS.items() if long in parser._option_string_actions)]
@@ -149,11 +151,16 @@ def _action(parser: Any, key: str) -> Action | None:
     return next((a for a in parser._actions if key in (a.dest, a.metavar, *a.option_strings)), None)
 
 
-def _shown(action: Action, parser: Any) -> str:
+def _display_name(action: Action, parser: Any) -> str:
     """Return the name that a user knows an argument by."""
     if action.option_strings:
         return action.option_strings[-1]
     return str(action.metavar or action.dest.upper())
+
+
+def flag_names(parser: Any) -> set[str]:
+    """Return the options without a value."""
+    return {name for action in parser._actions if action.nargs == 0 for name in action.option_strings}
 
 
 def _hint(action: Action) -> Any:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.models.catalogue import CATALOGUE
-from steadyrnn.tasks.settings import TASK_SETTINGS
+from steadyrnn.models.registry import SYSTEMS
+from steadyrnn.tasks.registry import TASKS
 
 from .commands import COMMANDS
 from .parsing import make_parser
@@ -54,11 +54,11 @@ def whole_program() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         plain = commands.add_parser(name, help=command.description)
         if name == "train":
-            plain.add_argument("task", choices=[*TASK_SETTINGS])
+            plain.add_argument("task", choices=[*TASKS])
             _copy(_train_actions(), plain)
             for short in (short for short in SHORT_FORMS if short != "--model"):
                 plain.add_argument(short)
-            plain.add_argument("--model", "--model.name", choices=[*CATALOGUE])
+            plain.add_argument("--model", "--model.name", choices=[*SYSTEMS])
         else:
             module: Any = import_module(f"steadyrnn.cli.{command.module}")
             _copy(module.parser()._actions, plain)
@@ -68,7 +68,7 @@ def whole_program() -> argparse.ArgumentParser:
 def _train_actions() -> Iterator[argparse.Action]:
     """Yield the options of ``train`` for every task, each once."""
     seen = {"--model", "--model.name", "--task.name"}
-    for task in TASK_SETTINGS:
+    for task in TASKS:
         for action in train_parser(task)._actions:
             if action.option_strings and not seen.intersection(action.option_strings):
                 seen.update(action.option_strings)

@@ -1,22 +1,13 @@
 """``steadyrnn convert``: an equivalent network in another form, checked, with a file that loads it."""
 
-import json
-import os
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ConversionError, RunError
-
-from .output import Output, plain
-from .parsing import add_flag, make_parser
+from .output import Output
+from .parsing import add_flag, add_json, make_main, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
-
-    from .conversions import Converted
-    from .loading import Trained
 
 __all__ = ["EXAMPLES", "main", "parser"]
 
@@ -29,21 +20,8 @@ EXAMPLES = (
     "steadyrnn convert runs --to torch",
 )
 
-_LOAD = '''"""Load the {form} form of {name}."""
-
-{imports}
-
-{classes}
-def load():
-    """Return the whole model: `{call}`."""
-    folder = Path(__file__).parent
-    {code}
-    return model.eval()
-'''
 OWNERS = {"eps": "feedforward", "tol": "parallel", "horizon": "unitary", "approximate": "unitary"}
 """The form that an option belongs to: of another one it would change nothing."""
-FILES = ("model.safetensors", "load.py", "report.json")
-"""What a conversion writes."""
 
 
 def parser() -> "ArgumentParser":
@@ -71,74 +49,26 @@ def parser() -> "ArgumentParser":
     add_flag(made, "--approximate", "Whether sigmoid and tanh may become unitary up to an error.")
     add_flag(made, "--force", "Replace a conversion that is in the folder already.")
     add_flag(made, "--quiet", "Print nothing but the folder that was written.")
-    add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
+    add_json(made)
     return made
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status."""
-    own = parser()
-    args = own.parse_args(argv)
-    asked = {name: args[name] for name in OWNERS if args[name] is not None and args[name] is not False}
-    for name in asked:
+def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
+    options = {name: args[name] for name in OWNERS if args[name] is not None and args[name] is not False}
+    for name in options:
         if OWNERS[name] != args.to:
             own.error(f"--{name} belongs to --to {OWNERS[name]}, but the form is {args.to}")
+
+    from steadyrnn.jobs.convert import convert_run
+
+    where = {"input_bound": args.input_bound, "checkpoint": args.checkpoint, "force": args.force}
+    found = convert_run(args.run, args.to, args.out, **where, **options)
     output = Output(args.json, args.quiet)
-
-    from .conversions import FORMS, Wish
-    from .loading import known_input_bound, load_trained, sequence_model
-
-    folder = Path(args.out) if args.out is not None else Path("converted") / args.to
-    _refuse_another(folder, args.force)
-    trained = load_trained(args.run, args.checkpoint)
-    sequence_model(trained, ConversionError)
-    bound, _ = known_input_bound(args.input_bound, trained)
-    model: Any = trained.model
-    converted = FORMS[args.to](model, Wish(bound, **asked))
-    report = {
-        "form": args.to, "run": str(trained.run.folder), "checkpoint": trained.checkpoint, "input_bound": bound,
-        "report": converted.report, "self_check": converted.check,
-    }  # fmt: skip
-    _write(folder, args.to, trained, converted, report)
-    output.text(converted.words)
-    output.text(f"self-check: outputs differ by at most {converted.check:.3g} on random admissible inputs")
-    output.path(folder, f"written: {folder} (`from load import load` there; `load()` returns the model)")
-    output.result({"folder": folder, **report})
+    output.text(found.text)
+    output.text(f"self-check: outputs differ by at most {found.check:.3g} on random admissible inputs")
+    output.path(found.folder, f"written: {found.folder} (`from load import load` there; `load()` returns the model)")
+    output.result({"folder": found.folder, **found.report})
     return 0
 
 
-def _refuse_another(folder: Path, force: bool) -> None:
-    """Refuse to write over what is there, unless told to."""
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"`--out` must name a folder, but {str(folder)!r} is a file.")
-    there = [name for name in FILES if os.path.lexists(folder / name)]
-    if there and not force:
-        raise RunError(
-            f"{str(folder)!r} holds a conversion already ({', '.join(there)}). Name another folder, --out FOLDER, or replace "
-            "it, --force."
-        )
-
-
-def _write(folder: Path, form: str, trained: "Trained", converted: "Converted", report: dict[str, Any]) -> None:
-    """Write weights, report and the file that loads them."""
-    from safetensors.torch import save
-
-    from steadyrnn.runs.files import make_folder, write_atomically
-
-    make_folder(folder)
-    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in converted.tensors.items()}
-    name = re.sub(r"[^\w.+-]", "_", trained.run.folder.name, flags=re.ASCII)  # it becomes a part of a program
-    code = _LOAD.format(
-        form=form, name=name, imports=_imports(converted.imports), classes=converted.classes,
-        call=converted.call, code="\n    ".join(converted.code),
-    )  # fmt: skip
-    write_atomically(folder / "model.safetensors", save(tensors))
-    write_atomically(folder / "load.py", code.encode())
-    write_atomically(folder / "report.json", (json.dumps(plain(report), indent=2) + "\n").encode())
-
-
-def _imports(more: Sequence[str]) -> str:
-    """Return the lines that import: of the standard library, then the others."""
-    standard = [*(line for line in more if line == "import json"), "from pathlib import Path"]
-    others = ["import torch", "from safetensors.torch import load_file", *(line for line in more if line not in standard)]
-    return "\n".join([*standard, "", *others])
+main = make_main(parser, _run)

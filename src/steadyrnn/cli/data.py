@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from steadyrnn.errors import DataError
 
 from .output import Output
-from .parsing import add_flag, check_names, make_parser
+from .parsing import add_json, check_names, make_main, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -35,20 +35,15 @@ def parser() -> "ArgumentParser":
     made.add_argument("action", type=str, choices=["list", "check"], help="What to do.")
     made.add_argument("names", type=str, nargs="*", metavar="NAME", help="Data sets; none means all.")
     made.add_argument("--data-dir", type=str | None, default=None, help="The data folder.")
-    add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
+    add_json(made)
     return made
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status."""
-    own = parser()
-    args = own.parse_args(argv)
-    output = Output(args.json)
-
+def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
     from steadyrnn.tasks.locate import DATA_SETS
 
     check_names(own, "data set", args.names, DATA_SETS)
-    names = args.names or list(DATA_SETS)
+    names, output = args.names or list(DATA_SETS), Output(args.json)
     return _list(args, names, output) if args.action == "list" else _check(args, names, output)
 
 
@@ -84,3 +79,6 @@ def _check(args: Any, names: Sequence[str], output: Output) -> int:
         output.text(f"{name}: {DATA_SETS[name].obtain}")
     output.result({"folder": folder, "problems": problems})
     return NO_DATA if any(problems.values()) else 0
+
+
+main = make_main(parser, _run)

@@ -2,19 +2,16 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from steadyrnn.errors import ArgumentError, printable
+from steadyrnn.errors import printable
 
 from .output import Output, short
-from .parsing import add_flag, check_count, make_parser
+from .parsing import add_json, check_count, make_main, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
-
-    from steadyrnn.tasks.base import Task
-
-    from .loading import Trained
 
 __all__ = ["EXAMPLES", "main", "parser"]
 
@@ -43,17 +40,13 @@ def parser() -> "ArgumentParser":
     made.add_argument("--data-dir", type=str | None, default=None, help="Data folder, where it is not the run's.")
     made.add_argument("--generate", type=int | None, default=None, help="Write so many words instead of scoring.")
     made.add_argument("--prompt", type=str | None, default=None, help="Words the text starts with; null is a fresh line.")
-    made.add_argument("--temperature", type=float | None, default=None, help="Of drawn words; null takes the likeliest.")
+    made.add_argument("--temperature", type=float | None, default=None, help="Of drawn words; null is the likeliest.")
     made.add_argument("--seed", type=int, default=0, help="Of drawn words.")
-    add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
+    add_json(made)
     return made
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status."""
-    own = parser()
-    args = own.parse_args(argv)
-    output = Output(args.json)
+def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
     for option in ("--threads", "--batch-size", "--generate"):
         check_count(own, option, getattr(args, option[2:].replace("-", "_")))
     if args.generate is None and (args.prompt is not None or args.temperature is not None):
@@ -61,52 +54,34 @@ def main(argv: Sequence[str]) -> int:
 
     import torch
 
-    from steadyrnn.train.device import choose_device
-
-    from .loading import load_trained, task_of
-
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    trained = load_trained(args.run, args.checkpoint)
-    device = choose_device(args.device)
-    trained.model.to(device)
-    task = task_of(trained.configuration, args.data_dir).to(device)
-    if args.generate is not None:
-        return _write(args, trained, task, output)
-    return _score(args, trained, task, output)
+    where = {"checkpoint": args.checkpoint, "device": args.device, "data_dir": args.data_dir}
+    return _score(args, where) if args.generate is None else _write(args, where)
 
 
-def _score(args: Any, trained: "Trained", task: "Task", output: Output) -> int:
-    from steadyrnn.train.evaluation import evaluate
+def _score(args: Any, where: dict[str, Any]) -> int:
+    from steadyrnn.jobs.evaluate import evaluate_run
 
-    settings = trained.configuration.train
-    size = args.batch_size or settings.evaluation_batch_size or settings.batch_size
-    scores = evaluate(trained.model, task, args.split, size)
-    rows = [[name, short(value), short(task.baselines.get(name))] for name, value in scores.items()]
-    title = f"{trained.run.folder}: {args.split}, checkpoint {trained.checkpoint} (step {trained.step:,})"
+    found, output = evaluate_run(args.run, args.split, batch_size=args.batch_size, **where), Output(args.json)
+    rows = [[name, short(value), short(found.baselines.get(name))] for name, value in found.scores.items()]
+    title = f"{found.run}: {found.split}, checkpoint {found.checkpoint} (step {found.step:,})"
     output.table(title, ("score", "value", "without looking at the input"), rows)
-    output.result({
-        "run": trained.run.folder, "split": args.split, "checkpoint": trained.checkpoint, "step": trained.step,
-        "scores": scores, "baselines": dict(task.baselines),
-    })  # fmt: skip
+    output.result(asdict(found))
     return 0
 
 
-def _write(args: Any, trained: "Trained", task: "Task", output: Output) -> int:
-    from steadyrnn.tasks.decoding import generate
-    from steadyrnn.tasks.text import Language
+def _write(args: Any, where: dict[str, Any]) -> int:
+    from steadyrnn.jobs.evaluate import write_text
     from steadyrnn.tasks.vocabulary import END, UNKNOWN
 
-    if not isinstance(task, Language):
-        raise ArgumentError(f"`--generate` needs a language model, but the run's task is {trained.configuration.task_name!r}.")
-    prompt = args.prompt or END
-    tokens = task.vocabulary.encode(prompt)
-    unknown = [word for word in prompt.split() if word not in task.vocabulary.numbers]
-    if unknown:
-        print(printable(f"steadyrnn: not in the vocabulary, read as {UNKNOWN}: {', '.join(unknown)}"), file=sys.stderr)
-    words = generate(trained.model, tokens.to(task.device), args.generate, args.temperature, args.seed)
-    text = task.vocabulary.decode(words)
-    output.text(text if prompt == END else f"{prompt} {text}")
-    found = {"run": trained.run.folder, "checkpoint": trained.checkpoint, "prompt": prompt, "unknown": unknown, "text": text}
-    output.result(found)
+    found = write_text(args.run, args.generate, args.prompt, temperature=args.temperature, seed=args.seed, **where)
+    if found.unknown:
+        print(printable(f"steadyrnn: not in the vocabulary, read as {UNKNOWN}: {', '.join(found.unknown)}"), file=sys.stderr)
+    output = Output(args.json)
+    output.text(found.text if found.prompt == END else f"{found.prompt} {found.text}")
+    output.result(asdict(found))
     return 0
+
+
+main = make_main(parser, _run)

@@ -63,7 +63,7 @@ def _answer(words: list[str], debug: bool) -> int:
     except Exception as error:
         if debug:
             raise
-        return _failed(error)
+        return _report_failure(error)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
 
@@ -135,7 +135,7 @@ def _command(words: list[str]) -> int:
     return status
 
 
-def _failed(error: Exception) -> int:
+def _report_failure(error: Exception) -> int:
     """Say what went wrong in a line, and return the status for it."""
     status = getattr(error, "exit_code", None)
     if isinstance(status, int):  # training that a signal ended

@@ -36,7 +36,7 @@ class Formatter(DefaultHelpFormatter):
         return None if action.choices else super()._get_type_str(action)
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -53,7 +53,7 @@ class Parser(ArgumentParser):
             self.error(strange)
         values = super().parse_args(words, *rest, **more)
         for action in self._actions:
-            if action.dest in _PLACES and "" in _listed(values.get(action.dest)):
+            if action.dest in _PLACES and "" in _as_list(values.get(action.dest)):
                 self.error(f"{action.option_strings[0] if action.option_strings else action.metavar} must not be empty")
         return values
 

@@ -1,7 +1,7 @@
 """The parser of a command, made of jsonargparse: typed options, examples at the end of its help."""
 
 from argparse import SUPPRESS
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import suggestion
@@ -12,20 +12,20 @@ from .commands import COMMANDS
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-__all__ = ["HIDDEN", "add_flag", "check_count", "check_names", "make_parser"]
+__all__ = ["HIDDEN", "add_flag", "add_json", "check_count", "check_names", "make_main", "make_parser"]
 
 HIDDEN = SUPPRESS
 _LARGEST = 2**31 - 1
 
 
 def make_parser(name: str, description: str, examples: Sequence[str], usage: str | None = None) -> "ArgumentParser":
-    """Return a parser for the command ``name`` without any option but ``--help``.
+    """Return a parser for the command ``name`` with no option except ``--help``.
 
     Args:
         name: Of :data:`COMMANDS`.
         description: What the command does, in sentences.
         examples: Command lines that run as they stand, one after another in an empty folder.
-        usage: What stands behind the command's name; None takes the table's.
+        usage: What follows the command's name; None is the table's.
     """
     from .parser import Formatter, Parser
 
@@ -55,3 +55,25 @@ def add_flag(parser: "ArgumentParser", name: str, help: str) -> None:
     """Add an option without a value."""
     options: dict[str, Any] = {"action": "store_true", "help": help}
     parser.add_argument(name, **options)
+
+
+def add_json(parser: "ArgumentParser") -> None:
+    """Add the option that makes the output one JSON object."""
+    add_flag(parser, "--json", "Print one JSON object and nothing else on stdout.")
+
+
+def make_main(
+    parser: Callable[[], "ArgumentParser"], run: Callable[["ArgumentParser", Any, Sequence[str]], int]
+) -> Callable[[Sequence[str]], int]:
+    """Return a command: parse its words once, then run it.
+
+    Args:
+        parser: Makes the parser.
+        run: Runs the command from its parser (for complaints), the values and the words; returns the exit status.
+    """
+
+    def main(argv: Sequence[str]) -> int:
+        own = parser()
+        return run(own, own.parse_args(argv), argv)
+
+    return main

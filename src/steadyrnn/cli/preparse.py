@@ -1,9 +1,14 @@
-"""What a command line says before it is parsed: short forms written out, names that decide which options there are."""
+"""What must be known of a command line before it is parsed: the task, whose options there are, and files of settings.
 
-from collections.abc import Iterator, Mapping, Sequence
+Nothing is converted or checked here; the parser does that, once.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FLAGS", "SHORT_FORMS", "bare_words", "config_first", "value_of", "values_of", "write_out"]
+__all__ = ["SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
 
 SHORT_FORMS = {
     "--model": "--model.name",
@@ -14,8 +19,24 @@ SHORT_FORMS = {
 }
 """Short forms of settings."""
 
-FLAGS = ("-h", "--help", "--json", "--quiet", "--tensorboard", "--print_config", "--recheck", "--open")
-"""Options without a value."""
+_NEGATIVE = re.compile(r"-(\d+(_\d+)*(\.\d+)?|\.\d+)")
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What a command line says before it is parsed.
+
+    Args:
+        task: The first word that is neither an option nor the value of one.
+        files: Values of ``--config``, in order.
+        resume: The last value of ``--resume``.
+        words: All other words, and ``--resume``: what is left to parse.
+    """
+
+    task: str | None
+    files: list[str]
+    resume: str | None
+    words: list[str]
 
 
 def write_out(words: Sequence[str], forms: Mapping[str, str] = SHORT_FORMS) -> list[str]:
@@ -25,80 +46,78 @@ def write_out(words: Sequence[str], forms: Mapping[str, str] = SHORT_FORMS) -> l
         >>> write_out(["--seed", "3", "--model=lstm"])
         ['--train.seed', '3', '--model.name=lstm']
     """
-    return [_written(word, forms) for word in words]
+    return [_write_out(word, forms) for word in words]
 
 
-def _written(word: str, forms: Mapping[str, str]) -> str:
+def _write_out(word: str, forms: Mapping[str, str]) -> str:
     name, equals, value = word.partition("=")
     return f"{forms.get(name, name)}{equals}{value}"
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[int, str, str | None, int]]:
-    """Yield place, name, value and number of words of every option; a bare word has the name ``""``."""
+def _options(words: Sequence[str], flags: Collection[str]) -> Iterator[tuple[str, str | None, Sequence[str]]]:
+    """Yield name, value and words of every option, as argparse tells them apart; a bare word has the name ``""``."""
     place = 0
     while place < len(words):
+        if words[place] == "--":  # options end here
+            for word in words[place + 1 :]:
+                yield "", word, [word]
+            return
         name, equals, value = words[place].partition("=")
-        if not name.startswith("-") or name == "-":
-            yield place, "", words[place], 1
-            place += 1
-        elif equals or name in FLAGS or place + 1 == len(words):
-            yield place, name, value if equals else None, 1
-            place += 1
+        if not _is_option(words[place]):
+            yield "", words[place], words[place : place + 1]
+        elif equals or name in flags or place + 1 == len(words) or _is_option(words[place + 1]):
+            yield name, value if equals else None, words[place : place + 1]
         else:
-            yield place, name, words[place + 1], 2
-            place += 2
+            yield name, words[place + 1], words[place : place + 2]
+            place += 1
+        place += 1
 
 
-def bare_words(words: Sequence[str]) -> list[int]:
-    """Return the places of words that are neither options nor their values.
+def _is_option(word: str) -> bool:
+    """Say whether argparse reads a word as an option: not ``-``, a negative number, or a text with spaces."""
+    name = word.partition("=")[0]
+    return word.startswith("-") and len(word) > 1 and " " not in name and not _NEGATIVE.fullmatch(word)
+
+
+def scan(words: Sequence[str], flags: Collection[str]) -> CommandLine:
+    """Return what a command line says before it is parsed.
+
+    Args:
+        words: With short forms written out.
+        flags: The options without a value.
 
     Example:
-        >>> bare_words(["--seed", "3", "addition", "--json"])
-        [2]
+        >>> scan(["--train.seed", "3", "--config", "a.yaml", "addition", "--json"], ["--json"])
+        CommandLine(task='addition', files=['a.yaml'], resume=None, words=['--train.seed', '3', '--json'])
     """
-    return [place for place, name, _, _ in _options(words) if not name]
+    task, resume, files, rest = None, None, [], list[str]()
+    for name, value, taken in _options(words, flags):
+        if not name and task is None:
+            task = value
+        elif name == "--config" and value is not None:
+            files.append(value)
+        else:
+            resume = value if name == "--resume" else resume
+            rest.extend(taken)
+    return CommandLine(task, files, resume, rest)
 
 
-def value_of(words: Sequence[str], option: str) -> str | None:
+def value_of(words: Sequence[str], option: str, flags: Collection[str]) -> str | None:
     """Return the last value of an option, None where it is not given.
 
     Example:
-        >>> value_of(["--model.name", "lstm"], "--model.name")
+        >>> value_of(["--model.name", "lstm", "--json"], "--model.name", ["--json"])
         'lstm'
     """
-    values = values_of(words, option)
+    values = [value for name, value, _ in _options(words, flags) if name == option and value is not None]
     return values[-1] if values else None
 
 
-def values_of(words: Sequence[str], option: str) -> list[str]:
-    """Return every value of an option, in order.
-
-    Example:
-        >>> values_of(["--config", "a.yaml", "--config=b.yaml"], "--config")
-        ['a.yaml', 'b.yaml']
-    """
-    return [value for _, name, value, _ in _options(words) if name == option and value is not None]
-
-
-def config_first(words: Sequence[str]) -> list[str]:
-    """Return the words with ``--config FILE`` in front: what stands on the command line wins over a file.
-
-    Example:
-        >>> config_first(["--seed", "3", "--config", "a.yaml"])
-        ['--config', 'a.yaml', '--seed', '3']
-    """
-    files: list[str] = []
-    rest: list[str] = []
-    for place, name, value, count in _options(words):
-        (files if name == "--config" and value is not None else rest).extend(words[place : place + count])
-    return [*files, *rest]
-
-
-def nested(values: Mapping[str, Any], path: str) -> Any:
+def get_nested(values: Mapping[str, Any], path: str) -> Any:
     """Return what a nested mapping holds at a dotted path, None where there is nothing.
 
     Example:
-        >>> nested({"task": {"name": "copy"}}, "task.name")
+        >>> get_nested({"task": {"name": "copy"}}, "task.name")
         'copy'
     """
     found: Any = values

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .output import Output
-from .parsing import add_flag, make_parser
+from .parsing import add_flag, add_json, make_main, make_parser
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -35,32 +35,26 @@ def parser() -> "ArgumentParser":
     made.add_argument("--title", type=str | None, default=None, help="Heading of the page.")
     add_flag(made, "--open", "Show the page in the browser.")
     add_flag(made, "--quiet", "Print nothing but the file that was written.")
-    add_flag(made, "--json", "Print one JSON object and nothing else on stdout.")
+    add_json(made)
     return made
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status."""
-    own = parser()
-    args = own.parse_args(argv)
+def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
     if Path(args.out).is_dir():
         own.error(f"--out must name a file, but {args.out!r} is a folder")
     if args.out == "-":
         own.error("--out must name a file, but is '-'; /dev/stdout is standard output")
-    output = Output(args.json, args.quiet)
 
-    from steadyrnn.report.page import write_report
-    from steadyrnn.runs.layout import find_runs
+    from steadyrnn.jobs.report import report_runs
 
-    folders = find_runs([Path(run) for run in args.runs])
-    path = write_report(folders, Path(args.out), ["steadyrnn", "report", *argv], args.title)
-    if not _is_stdout(path):  # the page is there: nothing may follow it
-        output.path(path, f"{path}: {len(folders)} run{'' if len(folders) == 1 else 's'}")
-    output.result({"report": path.resolve(), "runs": folders})
+    found, output = report_runs(args.runs, args.out, args.title, ["steadyrnn", "report", *argv]), Output(args.json, args.quiet)
+    if not _is_stdout(found.path):  # the page is there: nothing may follow it
+        output.path(found.path, f"{found.path}: {len(found.runs)} run{'' if len(found.runs) == 1 else 's'}")
+    output.result({"report": found.path.resolve(), "runs": found.runs})
     if args.open:
         import webbrowser
 
-        webbrowser.open(path.resolve().as_uri())
+        webbrowser.open(found.path.resolve().as_uri())
     return 0
 
 
@@ -70,3 +64,6 @@ def _is_stdout(path: Path) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(1))
     except OSError:
         return False
+
+
+main = make_main(parser, _run)

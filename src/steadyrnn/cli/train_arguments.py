@@ -1,4 +1,4 @@
-"""The arguments of ``steadyrnn train``; free of torch."""
+"""The arguments of ``steadyrnn train``, parsed once; free of torch."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import RunError, printable, suggestion
-from steadyrnn.models.catalogue import CATALOGUE
+from steadyrnn.jobs.configuration import FORMAT, Configuration
+from steadyrnn.jobs.recipes import recipe
+from steadyrnn.jobs.settings_file import read_settings
+from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings
-from steadyrnn.tasks.settings import TASK_SETTINGS, TaskSettings
+from steadyrnn.tasks.registry import TASKS
+from steadyrnn.tasks.settings import TaskSettings
 from steadyrnn.train.settings import TrainSettings
 
 from .complaints import unknown_option
-from .configuration import Configuration
 from .parsing import HIDDEN, add_flag, make_parser
-from .preparse import bare_words, config_first, nested, value_of, values_of, write_out
-from .recipes import recipe
-from .settings_file import read_settings
+from .preparse import CommandLine, get_nested, scan, value_of, write_out
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-__all__ = ["EXAMPLES", "Request", "read", "train_parser"]
+__all__ = ["EXAMPLES", "FLAGS", "Request", "read", "train_parser"]
 
 EXAMPLES = (
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50",
@@ -31,11 +32,19 @@ EXAMPLES = (
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
 )
+_PRINT = {"--print_config": "Print the settings as a file for --config, and leave."}
+_ANSWER = {
+    "--json": "Print one JSON object and nothing else on stdout.",
+    "--quiet": "Print nothing but the folder of the run.",
+    "--tensorboard": "Write event files for TensorBoard too.",
+}
+FLAGS = ("-h", "--help", *_PRINT, *_ANSWER)
+"""The options without a value; all others have one."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What ``steadyrnn train`` was asked for."""
+    """What ``steadyrnn train`` is to do."""
 
     configuration: Configuration
     out: Path
@@ -48,43 +57,55 @@ class Request:
 
 def read(argv: Sequence[str]) -> Request:
     """Return what a command line asks for; leaves through ``SystemExit`` after help or a complaint."""
-    words = config_first(write_out(argv))
-    stored = _stored(words)
-    resume = value_of(words, "--resume")
-    places = bare_words(words)
-    named = words.pop(places[0]) if places else None
-    task = named or nested(stored, "task.name")
-    model = value_of(words, "--model.name") or nested(stored, "model.name")
-    asks_help = "-h" in words or "--help" in words
-    if task is None and not asks_help:
-        _refuse_unknown(argv)
-        _misused(f"which task? There are {', '.join(TASK_SETTINGS)}.")
-    for name, known, what in ((task, TASK_SETTINGS, "task"), (model, CATALOGUE, "model")):
-        if name is not None and (not isinstance(name, str) or name not in known):
-            _misused(f"there is no {what} {name!r}. {suggestion(name, known)}")
-    if resume is not None and task != nested(stored, "task.name"):
-        raise RunError(f"The task of the run to resume is {nested(stored, 'task.name')!r}, but {task!r} is asked for.")
-    parser = train_parser(task, model, for_help=asks_help)
-    if task is not None and resume is None:
-        width = value_of(words, "--model.width") or nested(stored, "model.width")
-        parser.set_defaults({**recipe(task, model, _whole(width)), "task.name": task})
-    if resume is not None:
-        words = ["--config", str(Path(resume) / "config.json"), *words]
-    if named is not None:
-        words.append(f"--task.name={named}")
-    return _request(parser.parse_args(words).as_dict())
+    words = write_out(argv)
+    line = scan(words, FLAGS)
+    files = _read_files(line)
+    stored: dict[str, Any] = {}
+    for file in files:
+        stored = _merge(stored, file)
+    task = line.task or get_nested(stored, "task.name")
+    for_help = "-h" in line.words or "--help" in line.words
+    if task is None and not for_help:
+        _refuse_unknown(words)
+        _refuse(f"which task? There are {', '.join(TASKS)}.")
+    _check_name("task", task, TASKS)
+    if line.resume is not None and task != get_nested(files[0], "task.name"):
+        raise RunError(f"The task of the run to resume is {get_nested(files[0], 'task.name')!r}, but {task!r} is asked for.")
+    if for_help:
+        _show_help(line, stored, task)
+    parser = train_parser(task)
+    values = None
+    for file in files:
+        values = parser.parse_object(file, namespace=values, defaults=False)
+    return _request(task, parser.parse_args(line.words, namespace=values, defaults=False))
+
+
+def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None) -> None:
+    """Print the help for a task and a model, with the settings that both start from, and leave."""
+    model = value_of(line.words, "--model.name", FLAGS) or get_nested(stored, "model.name")
+    _check_name("model", model, SYSTEMS)
+    parser = train_parser(task, model, for_help=True)
+    if task is not None and line.resume is None:
+        width = value_of(line.words, "--model.width", FLAGS) or get_nested(stored, "model.width")
+        parser.set_defaults({**recipe(task, model, _to_integer(width)), "task.name": task})
+    parser.parse_args(line.words)
 
 
 def _refuse_unknown(words: Sequence[str]) -> None:
     """Complain about an option that no task has: it may have hidden the task."""
     parser = train_parser(None)
-    strange = unknown_option(parser, [word for word in write_out(words) if not word.startswith("--task.")])
+    strange = unknown_option(parser, [word for word in words if not word.startswith("--task.")])
     if strange is not None:
         parser.error(strange)
 
 
-def _whole(text: object) -> int | None:
-    """Return the whole number of a text; the parser complains about what is none."""
+def _check_name(what: str, name: object, known: Mapping[str, Any]) -> None:
+    if name is not None and (not isinstance(name, str) or name not in known):
+        _refuse(f"there is no {what} {name!r}. {suggestion(name, known)}")
+
+
+def _to_integer(text: object) -> int | None:
+    """Return the whole number of a text, None where it is none."""
     try:
         return int(str(text))
     except ValueError:
@@ -97,12 +118,12 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
     parser.add_argument(
         "--config", action="config", help="YAML or JSON file with any of the settings; a run's config.json fits."
     )
-    add_flag(parser, "--print_config", "Print the settings as a file for --config, and leave.")
+    for name, help in _PRINT.items():
+        add_flag(parser, name, help)
     parser.add_argument("--out", type=str, default="runs", help="Folder of all runs.")
     parser.add_argument("--resume", type=str, default=None, help="Go on with a run that was cut off; needs no TASK.")
-    add_flag(parser, "--json", "Print one JSON object and nothing else on stdout.")
-    add_flag(parser, "--quiet", "Print nothing but the folder of the run.")
-    add_flag(parser, "--tensorboard", "Write event files for TensorBoard too.")
+    for name, help in _ANSWER.items():
+        add_flag(parser, name, help)
     short = parser.add_argument_group("short forms")
     for words, meaning in (
         ("--model NAME", "--model.name NAME"), ("--seed N", "--train.seed N, of weights and dropout"),
@@ -110,15 +131,15 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
     ):  # fmt: skip
         short.description = f"{short.description or ''}{words:<16}{meaning}\n"
-    parser.add_argument("--format", type=int, default=1, help=HIDDEN)
+    parser.add_argument("--format", type=int, default=FORMAT, help=HIDDEN)
     parser.add_argument("--command", type=list[str], default=[], help=HIDDEN)
     parser.add_argument("--task.name", type=str, default=task, help=HIDDEN)
-    parser.add_class_arguments(TASK_SETTINGS[task] if task else TaskSettings, "task")
+    parser.add_class_arguments(TASKS[task].settings if task else TaskSettings, "task")
     if for_help and model is not None:
-        foreign = {field.name for field in fields(ModelSettings)} - {"name", *CATALOGUE[model].options}
-        wrapped = CATALOGUE[model].wraps
-        parser.add_class_arguments(ModelSettings, "model", skip=set() if wrapped else foreign)
-        parser.set_defaults({f"model.{name}": value for name, value in {"name": model, **CATALOGUE[model].options}.items()})
+        system = SYSTEMS[model]
+        foreign = {field.name for field in fields(ModelSettings)} - {"name", *system.options}
+        parser.add_class_arguments(ModelSettings, "model", skip=set() if system.wraps else foreign)
+        parser.set_defaults({f"model.{name}": value for name, value in {"name": model, **system.options}.items()})
     else:
         parser.add_class_arguments(ModelSettings, "model")
     parser.add_class_arguments(TrainSettings, "train")
@@ -135,43 +156,54 @@ def _description(task: str | None) -> str:
         "Ctrl-C saves; `--resume RUN` goes on as if nothing had happened.",
     ]
     if task is not None:
-        return "\n".join([*lines, "", f"task {task}: {_first_line(TASK_SETTINGS[task])}"])
-    width = max(map(len, (*TASK_SETTINGS, *CATALOGUE)))
-    tasks = [f"  {name:<{width}}  {_first_line(cls)}" for name, cls in TASK_SETTINGS.items()]
-    systems = [f"  {name:<{width}}  {system.description} ({system.paper})" for name, system in CATALOGUE.items()]
+        return "\n".join([*lines, "", f"task {task}: {TASKS[task].description}"])
+    width = max(map(len, (*TASKS, *SYSTEMS)))
+    tasks = [f"  {name:<{width}}  {record.description}" for name, record in TASKS.items()]
+    systems = [f"  {name:<{width}}  {system.description} ({system.paper})" for name, system in SYSTEMS.items()]
     more = "`steadyrnn train TASK --model NAME --help` shows the options of both."
     return "\n".join([*lines, "", "tasks:", *tasks, "", "models:", *systems, "", more])
 
 
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
+def _read_files(line: CommandLine) -> list[Mapping[str, Any]]:
+    """Return what the files of settings say, that of the run to resume first: what is given later wins."""
+    paths = [Path(file) for file in line.files]
+    if line.resume == "":
+        _refuse("--resume must not be empty")
+    if line.resume is not None:
+        paths.insert(0, Path(line.resume) / "config.json")
+        if not paths[0].is_file():
+            raise RunError(f"`--resume` must name the folder of a run, but {line.resume!r} holds no config.json.")
+    found = []
+    for path in paths:
+        settings = read_settings(path)
+        if settings is None:
+            _refuse(f"there is no file {str(path)!r}.")
+        else:
+            found.append(settings)
+    return found
 
 
-def _stored(words: Sequence[str]) -> Mapping[str, Any]:
-    """Return what the configuration file says, an empty mapping where there is none."""
-    resume, files = value_of(words, "--resume"), values_of(words, "--config")
-    if resume == "":
-        _misused("--resume must not be empty")
-    if resume is not None:
-        files.append(str(Path(resume) / "config.json"))
-        if not Path(files[-1]).is_file():
-            raise RunError(f"`--resume` must name the folder of a run, but {resume!r} holds no config.json.")
-    stored: Mapping[str, Any] | None = {}
-    for file in files:
-        stored = read_settings(Path(file))
-        if stored is None:
-            _misused(f"there is no file {file!r}.")
-    return stored or {}
+def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two nested mappings as one; the second wins."""
+    inner = {name: _merge(first[name], part) for name, part in second.items()
+             if isinstance(part, Mapping) and isinstance(first.get(name), Mapping)}  # fmt: skip
+    return {**first, **second, **inner}
 
 
-def _request(values: dict[str, Any]) -> Request:
-    configuration = Configuration.from_dict({"format": values["format"], **{k: values[k] for k in ("task", "model", "train")}})
-    resume = None if values["resume"] is None else Path(values["resume"])
-    flags = {name: bool(values[name]) for name in ("quiet", "tensorboard", "print_config")}
-    return Request(configuration, Path(values["out"]), resume, as_json=bool(values["json"]), **flags)
+def _request(task: str, values: Any) -> Request:
+    """Return the request of the values that were given; all others are the recipe's, or of a run to resume its own."""
+    given = {name: value for name, value in values.items() if name.startswith(("task.", "model.", "train."))}
+    model, width = given.get("model.name"), given.get("model.width")
+    _check_name("model", model, SYSTEMS)
+    resume = values.get("resume")
+    start = recipe(task, model, width) if resume is None else {}
+    configuration = Configuration.from_dotted({**start, **given, "task.name": task}, values.get("format", FORMAT))
+    flags = {name: bool(values.get(name)) for name in ("quiet", "tensorboard", "print_config")}
+    as_json, resumed = bool(values.get("json")), None if resume is None else Path(resume)
+    return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, **flags)
 
 
-def _misused(message: str) -> None:
+def _refuse(message: str) -> None:
     """Complain about the command line, and leave."""
     print(printable(f"steadyrnn train: {message}"), file=sys.stderr)
     raise SystemExit(2)

@@ -35,7 +35,7 @@ class MLP(FeedForward):
         width: Size of every h.
         out_features: Size of y.
         depth: L, the number of square layers behind the input layer.
-        activation: A name or an activation; modReLU learns one shift a pair of units in each layer.
+        activation: A name or an activation; modReLU learns one shift per pair of units in each layer.
         weight: The set of the hidden weights, or a mapping from ``input``, ``hidden``, ``readout`` to sets. A
             constraint is a template: every weight gets its own copy.
         dropout: Probability behind every activation, in training.

@@ -69,7 +69,7 @@ class ResNet(FeedForward):
         width: Size of every h.
         out_features: Size of y.
         blocks: Number of blocks L, each of two square weights.
-        activation: A name or an activation; modReLU learns one shift a pair of units in each layer.
+        activation: A name or an activation; modReLU learns one shift per pair of units in each layer.
         weight: The set of both weights of every block, or a mapping from ``input``, ``hidden``, ``readout`` to sets. A
             constraint is a template: every weight gets its own copy.
         dropout: Probability behind every activation, in training.

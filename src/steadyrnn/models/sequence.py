@@ -92,7 +92,7 @@ class SequenceModel(nn.Module):
         self.readout = Linear(width, out_features, bias, weight="free", **like)
         self.skip = Linear(rnn.input_size, out_features, False, weight="free", **like) if skip else None
         if self.tied:
-            _tied(self.embedding, self.readout).weight = self.readout.weight
+            _tie(self.embedding, self.readout).weight = self.readout.weight
         self.dropout_embedding = nn.Dropout(check_interval("dropout_embedding", dropout_embedding, 0.0, 1.0))
         self.dropout_state = nn.Dropout(check_interval("dropout_state", dropout_state, 0.0, 1.0))
         self.dropout_logits = nn.Dropout(check_interval("dropout_logits", dropout_logits, 0.0, 1.0))
@@ -196,7 +196,7 @@ def _check_embedding(input_size: int, vocab_size: int | None, embedding_size: in
     return input_size
 
 
-def _tied(embedding: nn.Embedding | None, readout: Linear) -> nn.Embedding:
+def _tie(embedding: nn.Embedding | None, readout: Linear) -> nn.Embedding:
     """Return the embedding if its weight fits the readout."""
     if embedding is None:
         raise ArgumentError("`tied` needs an embedding, but `vocab_size` is None.")

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from .catalogue import CATALOGUE, System
+from .registry import SYSTEMS, System
 
 __all__ = ["ModelSettings", "complete"]
 
@@ -110,6 +110,6 @@ def complete(settings: ModelSettings) -> ModelSettings:
 
 
 def _system(argument: str, name: str) -> System:
-    if name not in CATALOGUE:
-        raise ArgumentError(not_among(argument, name, CATALOGUE))
-    return CATALOGUE[name]
+    if name not in SYSTEMS:
+        raise ArgumentError(not_among(argument, name, SYSTEMS))
+    return SYSTEMS[name]

@@ -1,41 +1,23 @@
 """From the name of a system to a model that fits a task."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from steadyrnn.activations import Activation, LeakyReLU, as_activation
-from steadyrnn.constraints.ball import SpectralBall
-from steadyrnn.constraints.base import Constraint
-from steadyrnn.constraints.cayley_spectral import CayleySpectral
-from steadyrnn.constraints.exponential import ExpOrthogonal
-from steadyrnn.constraints.free import Free
-from steadyrnn.constraints.householder import HouseholderOrthogonal
-from steadyrnn.constraints.polar import PolarOrthogonal
-from steadyrnn.constraints.spectral import Spectral
-from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.constraints.unitary import FullUnitary, RestrictedUnitary
 from steadyrnn.errors import ArgumentError
-from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.gru import GRU
-from steadyrnn.layers.lstm import LSTM
-from steadyrnn.layers.rnn import RNN
 
-from .catalogue import CATALOGUE, System
-from .mlp import MLP
-from .resnet import ResNet
+from .registry import SYSTEMS
 from .sequence import SequenceModel
 from .settings import ModelSettings, complete
 from .truncated import Truncated
 
-__all__ = ["SYSTEMS", "TaskInterface", "build_model"]
-
-SYSTEMS: dict[str, System] = CATALOGUE
-"""Every system by name, with its description, paper and options."""
+__all__ = ["TaskInterface", "build_model"]
 
 
 class TaskInterface(Protocol):
@@ -58,60 +40,10 @@ class TaskInterface(Protocol):
         """``"last"``, ``"each"`` or ``"row"``."""
 
 
-def _spectral(s: ModelSettings) -> Constraint:
-    return Spectral(s.reflectors, _number(s.center), _number(s.radius), str(s.sigma))
-
-
-def _exponential(s: ModelSettings) -> Constraint:
-    return ExpOrthogonal(str(s.gradient))
-
-
-def _ball(s: ModelSettings) -> Constraint:
-    return SpectralBall(_number(s.bound))
-
-
-_TRANSITIONS: dict[str, Callable[[ModelSettings], Constraint | StableLSTM]] = {
-    "rnn": lambda s: Free(),
-    "irnn": lambda s: Free(str(s.init)),
-    "lstm": lambda s: Free(),
-    "gru": lambda s: Free(),
-    "ornn": lambda s: HouseholderOrthogonal(s.reflectors),
-    "spectral": _spectral,
-    "spectral-lstm": _spectral,
-    "urnn": _exponential,
-    "ugru": _exponential,
-    "unitary": lambda s: RestrictedUnitary(),
-    "unitary-full": lambda s: FullUnitary(),
-    "factorized": lambda s: CayleySpectral(_number(s.center), _number(s.radius), str(s.gradient)),
-    "contractive": _ball,
-    "polar": lambda s: PolarOrthogonal(),
-    "lds": _ball,
-    "stable-rnn": _ball,
-    "stable-lstm": lambda s: StableLSTM(_number(s.forget_bound), _number(s.input_bound), _number(s.margin)),
-}
-"""The set of the recurrent weight of each recurrent system; of a gated one, its candidate gate's."""
-
-_GATED: Mapping[str, Callable[..., RecurrentLayer]] = {
-    "lstm": LSTM,
-    "gru": GRU,
-    "spectral-lstm": LSTM,
-    "ugru": GRU,
-    "stable-lstm": LSTM,
-}
-
-_DEEP: dict[str, Callable[[ModelSettings], Constraint]] = {
-    "mlp": lambda s: Free(),
-    "resnet": lambda s: Free(),
-    "spectral-mlp": _spectral,
-    "spectral-resnet": _spectral,
-}
-"""The set of the square weights of each network without time."""
-
-
 def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
     """Return a fresh model of a named system for a task.
 
-    Layers have one bias vector a gate, as in the papers' counts. Embedded tokens start with a 2-norm of about 1.
+    Layers have one bias vector per gate, as in the papers' counts. Embedded tokens start with a 2-norm of about 1.
 
     Args:
         settings: The system and its options.
@@ -154,13 +86,13 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
             raise ArgumentError(f"`{name}` needs a task of tokens, but the input of this one holds numbers.")
     width, layers = s.width or 0, s.layers or 0
     size = (s.embedding or (width if s.tied else interface.inputs) or width) if tokens else interface.inputs
+    layer, transition = _resolve(s)
     kwargs: dict[str, Any] = {
-        **{"transition": _TRANSITIONS[s.name](s), "bias": "single"},
+        **{"transition": transition, "bias": "single"},
         **{"learn_initial_state": bool(s.learn_initial_state), "dropout": dropout if layers > 1 else 0.0},
     }
-    if s.name not in _GATED:
+    if s.nonlinearity is not None:
         kwargs["nonlinearity"] = _activation(s)
-    layer: Callable[..., RecurrentLayer] = _GATED.get(s.name, RNN)
     model = SequenceModel(
         layer(size, width, layers, **kwargs), interface.outputs, vocab_size=interface.vocabulary,
         readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=dropout if tokens else 0.0,
@@ -169,18 +101,29 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
     if model.embedding is not None and not model.tied:
         with torch.no_grad():  # torch's tokens have norm sqrt(size), and drown the state of a network that keeps norms
             model.embedding.weight.mul_(size**-0.5)
-    if s.name == "irnn":
+    if "init_std" in SYSTEMS[s.name].options:
         _start_gaussian(model, s)
     return model
 
 
 def _feed_forward(s: ModelSettings, interface: TaskInterface) -> nn.Module:
     """Return the network without time of a complete setting."""
-    shared: dict[str, Any] = {"activation": _activation(s), "weight": _DEEP[s.name](s), "dropout": _number(s.dropout)}
-    sizes = interface.inputs, s.width or 0, interface.outputs
-    if s.blocks is not None:
-        return ResNet(*sizes, s.blocks, **shared)
-    return MLP(*sizes, s.depth or 0, **shared)
+    network, weight = _resolve(s)
+    members = s.depth if s.blocks is None else s.blocks
+    model: nn.Module = network(
+        interface.inputs, s.width, interface.outputs, members,
+        activation=_activation(s), weight=weight, dropout=_number(s.dropout),
+    )  # fmt: skip
+    return model
+
+
+def _resolve(s: ModelSettings) -> tuple[Callable[..., Any], Any]:
+    """Return the class of a system's network and a fresh constraint, as its record names them."""
+    blueprint = SYSTEMS[s.name].blueprint
+    if blueprint is None:  # one that wraps another is built around it
+        raise ArgumentError(f"`name` is {s.name!r}, which wraps another system and cannot be wrapped.")
+    arguments = {name: getattr(s, name) for name in blueprint.arguments}
+    return resolve_name(blueprint.network), resolve_name(blueprint.constraint)(**arguments)
 
 
 def _activation(s: ModelSettings) -> Activation:

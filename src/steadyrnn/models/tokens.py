@@ -10,7 +10,7 @@ __all__ = ["check_tokens"]
 
 
 def check_tokens(tokens: Tensor, vocab_size: int) -> Tensor:
-    """Return ``tokens`` if they are integers from 0 to ``vocab_size - 1``, one a step: (T,), (T, B) or (B, T).
+    """Return ``tokens`` if they are integers from 0 to ``vocab_size - 1``, one per step: (T,), (T, B) or (B, T).
 
     The range is read from the data, so it is checked in eager mode only; a compiled graph, and one that CUDA records,
     leaves it to the embedding.
@@ -26,7 +26,7 @@ def check_tokens(tokens: Tensor, vocab_size: int) -> Tensor:
         )
     if tokens.dim() not in (1, 2):
         raise ShapeError(
-            f"`input` must have 1 dimension (unbatched) or 2, one token a step, but has shape {tuple(tokens.shape)}."
+            f"`input` must have 1 dimension (unbatched) or 2, one token per step, but has shape {tuple(tokens.shape)}."
         )
     if torch.compiler.is_compiling() or carries_transform(tokens) or tokens.is_meta or tokens.numel() == 0:
         return tokens

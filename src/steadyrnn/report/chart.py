@@ -192,7 +192,7 @@ def guide(frame: Frame, line: Guide) -> Markup:
 
 
 def guide_label(frame: Frame, line: Guide) -> Markup:
-    """Return the name of a guide, above its line or below where there is no room; nothing where the line is outside."""
+    """Return the name of a guide, above its line or below where it does not fit; nothing where the line is outside."""
     y = frame.y(line.value)
     if not TOP <= y <= BOTTOM:
         return Markup("")

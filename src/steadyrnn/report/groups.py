@@ -9,7 +9,7 @@ from .numbers import finite
 from .reading import Record, Trial, flatten, mapping
 from .series import Line, average, extract
 
-__all__ = ["Configuration", "Contest", "group", "shown"]
+__all__ = ["Configuration", "Contest", "group", "to_text"]
 
 SEEDS = {"train.seed", "task.seed"}
 # What changes neither the data nor the mathematics of a run.
@@ -115,14 +115,14 @@ def contest(title: str, members: Sequence[Trial], styles: dict[str, str]) -> Con
             style = styles.setdefault(label, f"c{len(styles) % 16}")
             configurations.append(Configuration(label, tuple(runs), style))
     known = next((trial.facts for trial in members if trial.facts.get("metric")), {})
-    metric = str(known.get("metric") or watched(members))
+    metric = str(known.get("metric") or choose_metric(members))
     higher = known.get("higher_is_better")
     if not isinstance(higher, bool):
         higher = any(word in metric.lower() for word in HIGHER)
     return Contest(title, settings(members[0], "task"), tuple(configurations), metric, higher, mapping(known.get("baselines")))
 
 
-def watched(members: Iterable[Trial]) -> str:
+def choose_metric(members: Iterable[Trial]) -> str:
     """Return the first score beside the loss in validations or tests, else the loss."""
     for trial in members:
         for record in trial.records:
@@ -162,10 +162,10 @@ def labels(name: str, several: Sequence[dict[str, Any]]) -> list[str]:
     """
     keys = sorted({key for one in several for key in one})
     differing = [key for key in keys if any(one.get(key) != several[0].get(key) for one in several)]
-    return [", ".join([name, *(f"{key.rsplit('.', 1)[-1]} {shown(one.get(key))}" for key in differing)]) for one in several]
+    return [", ".join([name, *(f"{key.rsplit('.', 1)[-1]} {to_text(one.get(key))}" for key in differing)]) for one in several]
 
 
-def shown(value: Any) -> str:
+def to_text(value: Any) -> str:
     """Return a setting's value as text."""
     if value is None:
         return "none"

@@ -10,16 +10,16 @@ from steadyrnn.errors import RunError, printable
 from steadyrnn.runs.output_file import write_output
 
 from .chart import Chart, draw
-from .groups import Configuration, Contest, group, shown
+from .groups import Configuration, Contest, group, to_text
 from .markup import Markup
 from .numbers import number
-from .pictures import contraction, gradient_flow, learning, margins, singular_values
+from .pictures import contraction, gradient_flow, learning_curves, margins, singular_values
 from .reading import read_all
 from .tables import behind, command_line, comparison, details, differences, headline
 
 __all__ = ["write_report"]
 
-ROOM = Path(__file__).parent
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def render(contests: Sequence[Contest], command: Sequence[str] | None, title: st
     trials = [trial for contest in contests for trial in contest.trials]
     models = sorted({trial.model for trial in trials})
     text: str = _template(jinja2).render(
-        style=Markup((ROOM / "style.css").read_text(encoding="utf-8")),
+        style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
         title=title or " · ".join(contest.title for contest in contests),
         summary=f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
         contests=[view(index, contest) for index, contest in enumerate(contests, 1)],
@@ -85,7 +85,7 @@ def render(contests: Sequence[Contest], command: Sequence[str] | None, title: st
 def _template(jinja2: Any) -> Any:
     """Return the page's template, compiled."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string((ROOM / "template.html").read_text(encoding="utf-8"))
+    return environment.from_string((HERE / "template.html").read_text(encoding="utf-8"))
 
 
 def plural(count: int, thing: str) -> str:
@@ -99,13 +99,13 @@ def view(index: int, contest: Contest) -> dict[str, Any]:
     return {
         "id": f"task-{index}",
         "title": contest.title,
-        "settings": [(key, shown(value)) for key, value in contest.settings.items() if value is not None],
+        "settings": [(key, to_text(value)) for key, value in contest.settings.items() if value is not None],
         "headline": headline(contest),
         "metric": contest.metric,
         "better": "higher is better" if contest.higher else "lower is better",
         "baseline": None if contest.baseline(contest.metric) is None else number(contest.baseline(contest.metric)),
         "rows": comparison(contest),
-        "learning": [figure(chart) for chart in learning(contest)],
+        "learning": [figure(chart) for chart in learning_curves(contest)],
         "flow": [figure(chart) for chart in gradient_flow(contest)],
         "spectra": spectra(contest),
         "several": any(len(configuration.trials) > 1 for configuration in contest.configurations),

@@ -10,7 +10,7 @@ from .reading import Record, Trial, mapping
 from .scales import wants_logarithm
 from .series import Line, Series, average, thin
 
-__all__ = ["contraction", "gradient_flow", "learning", "margins", "singular_values"]
+__all__ = ["contraction", "gradient_flow", "learning_curves", "margins", "singular_values"]
 
 FAN = ((0.0, 1.0), (0.1, 0.9), (0.25, 0.75))
 FAN_POINTS = 120
@@ -18,7 +18,7 @@ MOMENTS = ("first", "middle", "last")
 FLOOR = 1e-16  # of a gradient, relative to the largest: what is below is as good as nothing
 
 
-def learning(contest: Contest) -> list[Chart]:
+def learning_curves(contest: Contest) -> list[Chart]:
     """Return the training loss, the validation loss, the score to watch, and the gradient's norm, as far as recorded."""
     metric = contest.metric
     wanted = [("train", "loss", "Training loss"), ("validation", "loss", "Validation loss")]
@@ -48,7 +48,7 @@ def over_training(title: str, lines: Sequence[tuple[Configuration, Line]], guide
     several = [(c, line) for c, line in thinned if line.seeds > 1]
     values = [value for _, line in thinned for value in line.mean] + [guide.value for guide in guides]
     log = wants_logarithm(values)
-    if log:  # one seed near 0 must not take all the room
+    if log:  # one seed near 0 must not fill the whole picture
         values += [value for _, line in several for value in (*line.low, *line.high) if value > min(values) / 10]
     return Chart(
         title,

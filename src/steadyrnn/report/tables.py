@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .chart import Chart
-from .groups import Configuration, Contest, shown
+from .groups import Configuration, Contest, to_text
 from .numbers import contraction, count, duration, finite, mean, number, with_spread
 from .reading import Trial, flatten, mapping
 from .series import interpolate
@@ -47,8 +47,8 @@ class Row:
 
 
 def comparison(contest: Contest) -> list[Row]:
-    """Return a row a configuration, the best first; those without a score last."""
-    order = ranking(contest)
+    """Return one row per configuration, the best first; those without a score last."""
+    order = rank(contest)
     winners = {c.label for c in order if score(contest, c) is not None and score(contest, c) == score(contest, order[0])}
     lonely = len(contest.configurations) < 2
     return [row(contest, c, c.label in winners and not lonely) for c in order]
@@ -60,7 +60,7 @@ def score(contest: Contest, configuration: Configuration) -> float | None:
     return mean(configuration.values(contest.test if tested else contest.best_validation))
 
 
-def ranking(contest: Contest) -> list[Configuration]:
+def rank(contest: Contest) -> list[Configuration]:
     """Return the configurations, the best first, those without a score last, equals by name."""
 
     def key(configuration: Configuration) -> tuple[bool, float, str]:
@@ -79,7 +79,7 @@ def row(contest: Contest, configuration: Configuration, best: bool) -> Row:
     return Row(
         configuration.label,
         configuration.style,
-        shown(configuration.options["width"]) if configuration.options.get("width") is not None else "–",
+        to_text(configuration.options["width"]) if configuration.options.get("width") is not None else "–",
         count(parameters),
         len(trials),
         with_spread(configuration.values(contest.best_validation)),
@@ -94,7 +94,7 @@ def row(contest: Contest, configuration: Configuration, best: bool) -> Row:
 
 def headline(contest: Contest) -> str:
     """Return the contest in a sentence."""
-    order = ranking(contest)
+    order = rank(contest)
     first = order[0]
     if score(contest, first) is None:
         return f"No run has a {contest.metric} on validation or test data yet."
@@ -169,7 +169,7 @@ def differences(contest: Contest) -> tuple[list[str], list[tuple[str, list[str]]
     keys = list(dict.fromkeys(key for one in several for key in one))
     skipped = {"train.seed", "model.name"}
     differing = [key for key in keys if key not in skipped and any(one.get(key) != several[0].get(key) for one in several)]
-    rows = [(key, [shown(one[key]) if key in one else "–" for one in several]) for key in differing]
+    rows = [(key, [to_text(one[key]) if key in one else "–" for one in several]) for key in differing]
     return [c.label for c in contest.configurations], rows
 
 
@@ -183,8 +183,10 @@ def details(trial: Trial) -> dict[str, Any]:
         "status": trial.status,
         "notes": trial.notes,
         "command": command_line(command) if isinstance(command, list) and command else None,
-        "config": [(key, shown(value)) for key, value in flatten(config).items()],
-        "environment": [(key, shown(value)) for key, value in flatten(trial.environment).items()] if trial.environment else [],
+        "config": [(key, to_text(value)) for key, value in flatten(config).items()],
+        "environment": [(key, to_text(value)) for key, value in flatten(trial.environment).items()]
+        if trial.environment
+        else [],
         "verdict": verdict(trial),
         "certificate": certificate(trial),
         "reason": trial.proof.get("reason"),
@@ -204,7 +206,7 @@ def certificate(trial: Trial) -> dict[str, Any] | None:
     for claim in claims:
         own = [str(a) for a in claim.get("assumptions") or [] if str(a) not in common]
         value = finite(claim.get("value"))
-        written = number(value, 6) if value is not None else shown(claim.get("value")).replace("inf", "∞")
+        written = number(value, 6) if value is not None else to_text(claim.get("value")).replace("inf", "∞")
         if "contraction" in str(claim.get("name", "")) and not (value is not None and value < 1):
             written = contraction(value)
         rows.append(
@@ -217,7 +219,7 @@ def certificate(trial: Trial) -> dict[str, Any] | None:
         "rows": rows,
         "own": any(row[-1] for row in rows),
         "left_out": [str(text) for text in listed_texts(found.get("left_out"))],
-        "step": shown(trial.proof["step"]) if trial.proof.get("step") is not None else None,
+        "step": to_text(trial.proof["step"]) if trial.proof.get("step") is not None else None,
         "checkpoint": trial.proof.get("checkpoint"),
         "digest": str(found.get("digest", "")),
     }

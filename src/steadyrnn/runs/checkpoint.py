@@ -14,7 +14,7 @@ from torch import Tensor
 from steadyrnn.errors import CheckpointError, RunError
 
 from .files import is_temporary, list_folder, make_folder, remove_quietly, write_atomically
-from .json_text import decode_exactly, encode_exactly, parse, render
+from .json_text import decode_exactly, encode_exactly, parse_file, render
 from .regular import MOST_BYTES, read_if_there
 from .tensors import Packed, pack, unpack
 
@@ -72,14 +72,14 @@ def save_checkpoint(
     packed = pack(tensors)
     name, document = _document(packed, encode_exactly(facts, "facts"), dict(run))
     make_folder(folder)
-    named = _named(folder)
+    named = _read_name(folder)
     if named is not None:  # leftovers of a killed save may be what fills the disk
         _sweep(folder, named)
     try:
         write_atomically(folder / name, packed.data)
         write_atomically(folder / DOCUMENT, document)
     except BaseException:
-        if _named(folder) not in (name, None):
+        if _read_name(folder) not in (name, None):
             remove_quietly(folder / name)
         raise
     _sweep(folder, name)
@@ -97,7 +97,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         path = folder / content["file"]["name"]
         data = _read(path, content["file"]["bytes"])
         if data is not None:
-            return _checked(path, data, content)
+            return _verify(path, data, content)
         if missing == path.name:
             break
         missing = path.name  # a writer may have replaced the checkpoint between the two reads
@@ -115,10 +115,10 @@ def _document(packed: Packed, facts: Any, run: dict[str, Any]) -> tuple[str, byt
         "facts": facts,
         **({"run": run} if run else {}),
     }
-    return name, _signed(content)
+    return name, _sign(content)
 
 
-def _signed(content: dict[str, Any]) -> bytes:
+def _sign(content: dict[str, Any]) -> bytes:
     digest = hashlib.sha256(render(content).encode()).hexdigest()
     return render({"format": _FORMAT, "sha256": digest, "content": content}).encode()
 
@@ -142,10 +142,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     data = _read(path)
     if data is None:
         raise CheckpointError(f"`{path}` is missing: there is no checkpoint in `{path.parent}`.")
-    try:
-        document = parse(data)
-    except ValueError as error:
-        raise CheckpointError(f"`{path}` is damaged: it is no JSON ({error}).") from error
+    document = parse_file(data, path, CheckpointError)
     if not isinstance(document, dict) or "format" not in document:
         raise CheckpointError(f"`{path}` is damaged: it has no format version.")
     if document["format"] != _FORMAT or isinstance(document["format"], bool):
@@ -154,7 +151,7 @@ def _read_document(path: Path) -> dict[str, Any]:
             "of steadyrnn that wrote it, or with a later one."
         )
     content = document.get("content")
-    if not isinstance(content, dict) or _signed(content) != data:  # one value has one text, so this is every bit
+    if not isinstance(content, dict) or _sign(content) != data:  # one value has one text, so this is every bit
         raise CheckpointError(f"`{path}` is damaged: its checksum does not fit.")
     _check_types(path, content)
     return content
@@ -169,7 +166,7 @@ def _check_types(path: Path, content: dict[str, Any]) -> None:
     raise CheckpointError(f"`{path}` is damaged: it does not have the fields of a checkpoint, or not of their types.")
 
 
-def _checked(path: Path, data: bytes, content: dict[str, Any]) -> Checkpoint:
+def _verify(path: Path, data: bytes, content: dict[str, Any]) -> Checkpoint:
     """Return the checkpoint once every checksum fits."""
     size = content["file"]["bytes"]
     if len(data) != size:
@@ -183,7 +180,7 @@ def _checked(path: Path, data: bytes, content: dict[str, Any]) -> Checkpoint:
         raise CheckpointError(f"`{path}` does not fit `{DOCUMENT}`: {error}.") from error
 
 
-def _named(folder: Path) -> str | None:
+def _read_name(folder: Path) -> str | None:
     """Return the file of tensors that the checkpoint in place names: "" where there is none, None where it is damaged."""
     try:
         if read_if_there(folder / DOCUMENT) is None:

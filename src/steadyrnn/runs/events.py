@@ -36,7 +36,7 @@ class EventWriter:
         self._folder = folder
         self._protocol: Any = event_pb2
         self._summaries: Any = summary_pb2
-        with self._explained():
+        with self._explain_errors():
             # nobody can have put a link where the file will be: a part of its name is drawn
             self._writer: Any = EventFileWriter(str(folder), filename_suffix=f".{secrets.token_hex(8)}")
 
@@ -54,15 +54,15 @@ class EventWriter:
         """Write what is waiting and close the file; a second call does nothing."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            with self._explained():
+            with self._explain_errors():
                 writer.close()
 
     def _put(self, step: int, **what: Any) -> None:
-        with self._explained():
+        with self._explain_errors():
             self._writer.add_event(self._protocol.Event(wall_time=time.time(), step=step, **what))
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

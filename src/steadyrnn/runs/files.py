@@ -1,6 +1,6 @@
 """Writing files so that a reader, now or after a crash, finds the old content or the new, whole.
 
-Every system call by which this room changes the disk goes through the ``os`` of this file (the lock's apart), so that a
+Every system call by which this package changes the disk goes through the ``os`` of this file (the lock's apart), so that a
 test can put another in its place: one that fails, or that dies at the n-th call.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from steadyrnn.errors import RunError
 
-from .regular import check_regular, check_writable, explained, has_other_names, kind_of, read_if_there, refusal
+from .regular import check_regular, check_writable, explain_errors, has_other_names, kind_of, read_if_there, refusal
 
 __all__ = [
     "Appender",
@@ -55,7 +55,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         b'{}'
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
-    with explained(path, "written", "What was there before is whole."):
+    with explain_errors(path, "written", "What was there before is whole."):
         try:
             _write_new(temporary, data, _mode(path))
             os.replace(temporary, path)
@@ -85,7 +85,7 @@ def make_folder(path: Path, *, new: bool = False) -> None:
     Raises:
         RunError: The system refused, or something that is no folder is in the way.
     """
-    with explained(path, "made"):
+    with explain_errors(path, "made"):
         for again in (True, False):
             try:
                 os.mkdir(path)
@@ -150,7 +150,7 @@ class Appender:
     def __init__(self, path: Path, keep: int | None = None) -> None:
         self.path = path
         check_writable(path.parent, path.name)
-        with explained(path, "opened for writing"):
+        with explain_errors(path, "opened for writing"):
             if has_other_names(path):
                 write_atomically(path, read_if_there(path, os.lstat(path).st_size) or b"")
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _flag("O_CLOEXEC") | _flag("O_BINARY")
@@ -164,8 +164,8 @@ class Appender:
 
     def append(self, piece: bytes) -> None:
         """Write a piece behind the others, all of it or none of it."""
-        descriptor = self._opened()
-        with explained(self.path, "written", "What was there before is whole."):
+        descriptor = self._open_once()
+        with explain_errors(self.path, "written", "What was there before is whole."):
             try:
                 write_all(descriptor, piece)
             except BaseException:
@@ -176,8 +176,8 @@ class Appender:
 
     def sync(self) -> None:
         """Make what was appended outlive a power cut."""
-        with explained(self.path, "written"):
-            os.fsync(self._opened())
+        with explain_errors(self.path, "written"):
+            os.fsync(self._open_once())
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -185,7 +185,7 @@ class Appender:
         if descriptor is not None:
             os.close(descriptor)
 
-    def _opened(self) -> int:
+    def _open_once(self) -> int:
         if self._descriptor is None:
             raise RunError(f"`{self.path}` is closed; open the run again to write to it.")
         return self._descriptor

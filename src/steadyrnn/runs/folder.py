@@ -18,7 +18,7 @@ from .checkpoint import DOCUMENT, Checkpoint, load_checkpoint, save_checkpoint
 from .environment import describe_environment
 from .events import EventWriter, check_events
 from .files import is_temporary, list_folder, make_folder, remove_quietly, write_atomically
-from .json_text import null_for_nonfinite, parse, render
+from .json_text import null_for_nonfinite, parse_file, render
 from .layout import CHECKPOINTS, CONFIG, ENVIRONMENT, FORMAT, LOCK, METRICS, check_config, check_name, read_config
 from .lock import Lock
 from .metrics import MetricsFile, check_mark, read_metrics
@@ -220,10 +220,7 @@ class Run:
         data = read_if_there(path)
         if data is None:
             raise RunError(f"`{self.folder}` has no `{name}`.")
-        try:
-            return parse(data)
-        except ValueError as error:
-            raise RunError(f"`{path}` is damaged: it is no JSON ({error}).") from error
+        return parse_file(data, path)
 
     def close(self) -> None:
         """Close the files and give the lock back; the run can still be read. A second call does nothing."""

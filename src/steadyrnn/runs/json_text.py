@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from steadyrnn.errors import ArgumentError, ArgumentTypeError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, RunError, SteadyError
 
-__all__ = ["decode_exactly", "encode_exactly", "null_for_nonfinite", "parse", "render", "render_line"]
+__all__ = ["decode_exactly", "encode_exactly", "null_for_nonfinite", "parse", "parse_file", "render", "render_line"]
 
 _FLOAT = "$float"
 _DEEPEST = 100
@@ -24,7 +25,7 @@ def null_for_nonfinite(value: Any, name: str = "value") -> Any:
         >>> null_for_nonfinite({"loss": float("nan"), "betas": (0.9, 0.999)})
         {'loss': None, 'betas': [0.9, 0.999]}
     """
-    return _copied(value, name, lambda number: number if math.isfinite(number) else None, lambda key: key)
+    return _copy(value, name, lambda number: number if math.isfinite(number) else None, lambda key: key)
 
 
 def encode_exactly(value: Any, name: str = "value") -> Any:
@@ -40,7 +41,7 @@ def encode_exactly(value: Any, name: str = "value") -> Any:
         >>> encode_exactly({"best": float("inf"), "$float": 1})
         {'best': {'$float': 'inf'}, '$$float': 1}
     """
-    return _copied(value, name, _exact_float, lambda key: f"${key}" if key.startswith("$") else key)
+    return _copy(value, name, _exact_float, lambda key: f"${key}" if key.startswith("$") else key)
 
 
 def decode_exactly(value: Any) -> Any:
@@ -57,7 +58,7 @@ def decode_exactly(value: Any) -> Any:
         case {"$float": "nan" | "inf" | "-inf" as text, **rest} if not rest:
             return float(text)
         case dict():
-            return {_unescaped(key): decode_exactly(item) for key, item in value.items()}
+            return {_unescape(key): decode_exactly(item) for key, item in value.items()}
         case list():
             return [decode_exactly(item) for item in value]
     return value
@@ -70,7 +71,7 @@ def render(value: Any) -> str:
         >>> render({"format": 1})
         '{\n  "format": 1\n}\n'
     """
-    return _dumped(value, indent=2)
+    return _dump(value, indent=2)
 
 
 def render_line(value: Any) -> str:
@@ -80,7 +81,7 @@ def render_line(value: Any) -> str:
         >>> render_line({"kind": "train", "step": 3})
         '{"kind": "train", "step": 3}\n'
     """
-    return _dumped(value, indent=None)
+    return _dump(value, indent=None)
 
 
 def parse(data: bytes) -> Any:
@@ -105,14 +106,27 @@ def parse(data: bytes) -> Any:
     return value
 
 
-def _dumped(value: Any, indent: int | None) -> str:
+def parse_file(data: bytes, path: Path, error: type[SteadyError] = RunError) -> Any:
+    """Return the value of the JSON file ``path``, whose bytes are ``data``; raise ``error`` where they are none.
+
+    Example:
+        >>> parse_file(b"[1]", Path("facts.json"))
+        [1]
+    """
+    try:
+        return parse(data)
+    except ValueError as problem:
+        raise error(f"`{path}` is damaged: it is no JSON ({problem}).") from problem
+
+
+def _dump(value: Any, indent: int | None) -> str:
     try:
         return json.dumps(value, indent=indent, allow_nan=False) + "\n"
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a list inside itself
         raise ArgumentError(f"`value` cannot be written as JSON: {error}.") from error
 
 
-def _copied(value: Any, name: str, number: Callable[[float], Any], key: Callable[[str], str]) -> Any:
+def _copy(value: Any, name: str, number: Callable[[float], Any], key: Callable[[str], str]) -> Any:
     try:
         return _walk(value, name, number, key)
     except RecursionError:
@@ -129,13 +143,13 @@ def _walk(value: Any, name: str, number: Callable[[float], Any], key: Callable[[
         case list() | tuple():
             return [_walk(item, f"{name}[{i}]", number, key) for i, item in enumerate(value)]
         case dict():
-            return {key(_checked_key(k, name)): _walk(item, f"{name}.{k}", number, key) for k, item in value.items()}
+            return {key(_check_key(k, name)): _walk(item, f"{name}.{k}", number, key) for k, item in value.items()}
     raise ArgumentTypeError(
         f"`{name}` must be a JSON value (None, bool, int, float, str, list, dict), but is of type {type(value).__name__}."
     )
 
 
-def _checked_key(key: object, name: str) -> str:
+def _check_key(key: object, name: str) -> str:
     if not isinstance(key, str):
         raise ArgumentTypeError(f"`{name}` must have strings as keys, but has one of type {type(key).__name__}.")
     return key
@@ -145,7 +159,7 @@ def _exact_float(number: float) -> Any:
     return number if math.isfinite(number) else {_FLOAT: repr(number)}
 
 
-def _unescaped(key: str) -> str:
+def _unescape(key: str) -> str:
     if not key.startswith("$"):
         return key
     if not key.startswith("$$"):

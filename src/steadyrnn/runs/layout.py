@@ -7,7 +7,7 @@ from typing import Any
 
 from steadyrnn.errors import ArgumentError, RunError
 
-from .json_text import parse
+from .json_text import parse_file
 from .regular import read_if_there
 
 __all__ = [
@@ -68,10 +68,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     data = read_if_there(path)
     if data is None:
         raise RunError(f"`{folder}` is no run: it has no `{CONFIG}`.")
-    try:
-        config = parse(data)
-    except ValueError as error:
-        raise RunError(f"`{path}` is damaged: it is no JSON ({error}).") from error
+    config = parse_file(data, path)
     if not isinstance(config, dict):
         raise RunError(f"`{path}` must hold a JSON object, but holds {type(config).__name__}.")
     if config.get("format") != FORMAT or isinstance(config["format"], bool):

@@ -1,4 +1,4 @@
-"""One writer a folder: a lock that the system itself releases when its owner dies."""
+"""One writer per folder: a lock that the system itself releases when its owner dies."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from steadyrnn.errors import RunError
 
 from .exclusive import drop_exclusively, take_exclusively
 from .owner import Owner
-from .regular import check_writable, kind_of, opened
+from .regular import check_writable, kind_of, open_descriptor
 
 __all__ = ["Lock"]
 
@@ -21,6 +21,8 @@ _fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None  # Windows 
 _NO_KERNEL_LOCK = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 _PATIENCE = 0.5  # seconds to wait for an owner that has the lock and has not yet written its name
 
+# Why not the package filelock: it opens with O_TRUNC before it has the lock, which erases the owner's name and what a hard
+# link shares; its error names no owner; and a forked child keeps the descriptor, so the lock outlives its owner.
 _inherited: set[int] = set()
 """Descriptors of held locks: a forked child closes its copies, or it would hold the lock after its parent's death."""
 
@@ -39,7 +41,7 @@ class Lock:
             :meth:`sign`. A file that has another name too (a hard link) is never written.
 
     Raises:
-        RunError: Another holds the lock; the message names process and machine. Or the file is a link, or no file.
+        RunError: Another holds the lock; the message names process and host. Or the file is a link, or no file.
 
     Example:
         >>> import tempfile
@@ -103,9 +105,9 @@ def _take(path: Path) -> int | None:
     if _fcntl is None:
         return None
     while True:
-        descriptor = _opened(path)
+        descriptor = _open(path)
         try:
-            if not _locked(path, descriptor):
+            if not _lock(path, descriptor):
                 os.close(descriptor)
                 return None
         except BaseException:
@@ -118,14 +120,14 @@ def _take(path: Path) -> int | None:
     return descriptor
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     try:
-        return opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        return open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
         raise RunError(f"`{path}` could not be opened for writing: {error.strerror}.") from error
 
 
-def _locked(path: Path, descriptor: int) -> bool:
+def _lock(path: Path, descriptor: int) -> bool:
     """Lock the file; False where there are no such locks, an error where another has it."""
     try:
         _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)

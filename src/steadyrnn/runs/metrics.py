@@ -75,7 +75,7 @@ class MetricsFile:
             ArgumentTypeError: The record, its kind or its step is of the wrong type.
             RunError: The system refused to write; no part of the line is in the file.
         """
-        line = render_line(_checked(record)).encode()
+        line = render_line(_check_record(record)).encode()
         self._appender.append(line)
         self._digest.update(line)
         self._bytes += len(line)
@@ -128,7 +128,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+def _check_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(record, Mapping):
         raise ArgumentTypeError(f"`record` must be a mapping, but is of type {type(record).__name__}.")
     if not isinstance(record.get("kind"), str):

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 from .files import make_folder, write_all, write_atomically
-from .regular import explained, kind_of, refusal
+from .regular import explain_errors, kind_of, refusal
 
 __all__ = ["write_output"]
 
@@ -30,8 +30,8 @@ def write_output(path: Path, data: bytes) -> None:
         >>> write_output(Path("/dev/null"), b"anything")
     """
     make_folder(path.parent)
-    with explained(path, "written"):
-        target = _followed(path)
+    with explain_errors(path, "written"):
+        target = _follow(path)
         kind = kind_of(target)
         if (_names_open_files(target) and kind is not None) or kind in ("a pipe", "a device"):
             _write_into(path, target, data)
@@ -41,7 +41,7 @@ def write_output(path: Path, data: bytes) -> None:
             raise refusal(path, "a file", kind if kind == kind_of(path) else f"a link to {kind}")
 
 
-def _followed(path: Path) -> Path:
+def _follow(path: Path) -> Path:
     """Return what a path leads to through links, as far as these are files of a disk."""
     target = path
     for _ in range(_MOST_LINKS):

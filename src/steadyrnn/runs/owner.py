@@ -35,7 +35,7 @@ class Owner:
             >>> Owner.me().may_live()
             True
         """
-        return Owner(os.getpid(), socket.gethostname(), _started(os.getpid()))
+        return Owner(os.getpid(), socket.gethostname(), _start_time(os.getpid()))
 
     @staticmethod
     def from_bytes(data: bytes) -> "Owner | None":
@@ -65,13 +65,13 @@ class Owner:
             return False
         except (OSError, OverflowError):
             return True
-        return self.started is None or _started(self.pid) in (None, self.started)
+        return self.started is None or _start_time(self.pid) in (None, self.started)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """Return the start of a process as boot and clock ticks since then, None where there is no such record."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -13,7 +13,16 @@ from pathlib import Path
 from steadyrnn.errors import RunError
 
 __all__ = [
-    *("MOST_BYTES", "check_regular", "check_writable", "explained", "has_other_names", "kind_of", "opened", "read_if_there"),
+    *(
+        "MOST_BYTES",
+        "check_regular",
+        "check_writable",
+        "explain_errors",
+        "has_other_names",
+        "kind_of",
+        "open_descriptor",
+        "read_if_there",
+    ),
     "refusal",
 ]
 
@@ -34,7 +43,7 @@ def kind_of(path: Path) -> str | None:
         ('a device', None)
     """
     try:
-        return _named(os.lstat(path).st_mode)
+        return _name_kind(os.lstat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -63,7 +72,7 @@ def check_writable(folder: Path, *names: str, last: str = "a regular file") -> P
     path = folder
     for place, name in enumerate(names, 1):
         path = path / name
-        with explained(path, "looked at"):
+        with explain_errors(path, "looked at"):
             kind = kind_of(path)
         expected = last if place == len(names) else "a folder"
         if kind not in (None, expected):
@@ -83,9 +92,9 @@ def read_if_there(path: Path, most: int = MOST_BYTES) -> bytes | None:
     Raises:
         RunError: There is one, but it cannot be read, is no regular file, or is larger than ``most``.
     """
-    with explained(path, "read"):
+    with explain_errors(path, "read"):
         try:
-            descriptor = opened(path, os.O_RDONLY)
+            descriptor = open_descriptor(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         with os.fdopen(descriptor, "rb") as file:
@@ -98,7 +107,7 @@ def read_if_there(path: Path, most: int = MOST_BYTES) -> bytes | None:
                 raise RunError(f"`{path}` has {size:,} bytes, for which memory is not enough.") from None
 
 
-def opened(path: Path, flags: int) -> int:
+def open_descriptor(path: Path, flags: int) -> int:
     """Return the descriptor of a regular file, without waiting for the other end of a pipe.
 
     Raises:
@@ -120,11 +129,11 @@ def check_regular(descriptor: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"it must be a regular file, but is {_named(mode)}")
+        raise OSError(errno.EINVAL, f"it must be a regular file, but is {_name_kind(mode)}")
 
 
 @contextmanager
-def explained(path: Path, done: str, so: str = "") -> Iterator[None]:
+def explain_errors(path: Path, done: str, so: str = "") -> Iterator[None]:
     """Turn the system's refusal into an error that names the file, what was to be done, and why it was not."""
     try:
         yield
@@ -140,5 +149,5 @@ def refusal(path: Path, expected: str, kind: str) -> RunError:
     return RunError(f"`{path}` must be {expected}, but is {kind}; nothing was written. Move it away, or name another place.")
 
 
-def _named(mode: int) -> str:
+def _name_kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "something else")

@@ -52,11 +52,11 @@ def read_commit(root: Path) -> str | None:
         name = value.removeprefix("ref: ").strip()
         if name == value or not _BRANCH.fullmatch(name):
             return None
-        value = _text(folder / name) or _text(shared / name) or _packed(shared, name)
+        value = _text(folder / name) or _text(shared / name) or _read_packed(shared, name)
     return None
 
 
-def _packed(folder: Path, name: str) -> str | None:
+def _read_packed(folder: Path, name: str) -> str | None:
     """Return the commit of a branch that lies with others in one file."""
     for line in (_text(folder / "packed-refs") or "").splitlines():
         commit, _, branch = line.partition(" ")

@@ -100,7 +100,9 @@ def unpack(data: bytes, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Ten
         raise ValueError(f"tensors are missing or left over: {', '.join(sorted(expected ^ set(stored)))}")
     tensors: dict[str, Tensor] = {}
     for name, entry in table.items():
-        tensors[name] = _aliased(name, entry["alias"], tensors) if "alias" in entry else _restored(name, stored[name], entry)
+        tensors[name] = (
+            _resolve_alias(name, entry["alias"], tensors) if "alias" in entry else _restore(name, stored[name], entry)
+        )
     return tensors
 
 
@@ -141,13 +143,13 @@ def _digest(flat: Tensor) -> str:
     return hashlib.sha256(flat.reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
-def _aliased(name: str, original: object, tensors: Mapping[str, Tensor]) -> Tensor:
+def _resolve_alias(name: str, original: object, tensors: Mapping[str, Tensor]) -> Tensor:
     if not isinstance(original, str) or original not in tensors:
         raise ValueError(f"`{name}` is tied to a tensor that is not there")
     return tensors[original]
 
 
-def _restored(name: str, flat: Tensor, entry: Mapping[str, Any]) -> Tensor:
+def _restore(name: str, flat: Tensor, entry: Mapping[str, Any]) -> Tensor:
     """Return one stored tensor after a check of its dtype, shape and bytes against the table."""
     dtype = entry.get("dtype")
     if not isinstance(dtype, str) or (_STORED | _COMPLEX).get(dtype) != flat.dtype:

@@ -1,7 +1,6 @@
 """The addition problem."""
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -9,18 +8,18 @@ from torch import Tensor
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
 
-from .base import Batch, Interface, Task
+from .base import Batch, Interface
 from .hashing import Stream, integers, uniform
-from .scoring import square_loss, square_scores, square_summary
+from .scoring import RegressionTask
 from .settings import AdditionSettings
-from .splits import cut, split_counts, stream_rows, stream_steps
+from .stream import StreamTask
 
 __all__ = ["Addition"]
 
 _FIRST_MARK, _SECOND_MARK = -1, -2  # positions of draws; those from 0 on are the numbers
 
 
-class Addition(Task):
+class Addition(StreamTask, RegressionTask):
     r"""Add the two marked numbers of a sequence.
 
     Each step is a pair: a number, uniform on [0, 1), and a mark, which is 1 at two steps and 0 elsewhere. The first mark is at
@@ -48,19 +47,15 @@ class Addition(Task):
         ICML 2016, who put one mark into each half.
     """
 
-    metric: ClassVar[str] = "loss"
-    higher_is_better: ClassVar[bool] = False
-
     def __init__(self, settings: AdditionSettings) -> None:
-        super().__init__()
+        super().__init__(settings)
         if check_positive_int("length", settings.length) < 2:
             raise ArgumentError("`length` must be at least 2, a step for each marked number, but is 1.")
         self.settings = settings
-        self._counts = split_counts(settings, "validation", "test")
 
     @property
     def interface(self) -> Interface:
-        """Two features a step, one number from the last."""
+        """Two features per step, one number from the last."""
         return Interface(inputs=2, outputs=1)
 
     @property
@@ -68,33 +63,8 @@ class Addition(Task):
         """The error of answering 1."""
         return {"loss": 1 / 6}
 
-    def epoch_steps(self, batch_size: int) -> int:
-        """Return 100: the stream has no end."""
-        return stream_steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return the next ``batch_size`` examples of the stream."""
-        return self._examples(Stream.TRAIN, stream_rows(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Yield the batches of ``"validation"`` or ``"test"``."""
-        return (self._examples(Stream[split.upper()], rows) for rows in cut(split, self._counts, batch_size))
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error."""
-        return square_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the sum of squared errors and the number of examples."""
-        return square_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean squared error."""
-        return square_summary(sums)
-
-    def _examples(self, stream: Stream, rows: range) -> Batch:
+    def _examples(self, stream: Stream, index: Tensor) -> Batch:
         seed, length = self.settings.seed, self.settings.length
-        index = torch.arange(rows.start, rows.stop, device=self.device)  # (B,)
         steps = torch.arange(length, device=self.device).unsqueeze(1)  # (T, 1)
         numbers = uniform(seed, stream, index, steps)  # (T, B)
         half = length // 2

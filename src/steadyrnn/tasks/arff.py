@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyrnn.errors import DataError
 
-from .examples import Examples, single
+from .examples import Examples, as_float32
 
 __all__ = ["read_arff", "read_label_names"]
 
@@ -70,7 +70,7 @@ def read_arff(data: bytes, where: Path, labels: Sequence[str], size: tuple[int, 
     for row, (number, line) in enumerate(body):
         columns, values = _row(line.strip(), len(names), f"{where}, line {number}")
         table[row, columns] = torch.tensor(values, dtype=torch.float64)
-    return _parted(table, names, labels, where)
+    return _split_columns(table, names, labels, where)
 
 
 def _check_size(found: tuple[int, int], wanted: tuple[int, int] | None, where: Path) -> None:
@@ -142,7 +142,7 @@ def _dense(line: str) -> tuple[list[int], list[float]]:
     return list(range(len(values))), values
 
 
-def _parted(table: Tensor, names: list[str], labels: Sequence[str], where: Path) -> Examples:
+def _split_columns(table: Tensor, names: list[str], labels: Sequence[str], where: Path) -> Examples:
     """Return features and labels from all columns."""
     place = {name: column for column, name in enumerate(names)}
     chosen = [place[name] for name in labels]
@@ -150,4 +150,4 @@ def _parted(table: Tensor, names: list[str], labels: Sequence[str], where: Path)
     if bool(((tags != 0) & (tags != 1)).any()):
         raise DataError(f"{where} must have labels of 0 or 1, but has another number.")
     features = [column for column in range(len(names)) if column not in set(chosen)]
-    return Examples(single(table[:, features], where), tags.to(torch.uint8))
+    return Examples(as_float32(table[:, features], where), tags.to(torch.uint8))

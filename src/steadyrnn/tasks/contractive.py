@@ -61,7 +61,7 @@ class Contractive(Task):
 
     References:
         Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs. NeurIPS 2019;
-        the recipe as corrected in MATH 1.7.
+        the recipe as corrected in Note [mathematics], section 1.7.
     """
 
     metric: ClassVar[str] = "r2"

@@ -69,8 +69,9 @@ def random_system(seed: int, inputs: int, units: int, outputs: int, epsilon: flo
 def calibrate(system: ContractiveSystem, input: Tensor, active: float) -> ContractiveSystem:
     r"""Return the system with a bias for which each unit is above zero at a share ``active`` of all steps.
 
-    Stochastic approximation of one equation a unit: :math:`b_i \leftarrow b_i + \mu_k (\text{active} - \text{on}_i)` with
-    :math:`\mu_k = 3/(1 + k/15)`, until every unit is within .01 (MATH 1.7; 15 to 50 rounds for four units).
+    Stochastic approximation of one equation per unit: :math:`b_i \leftarrow b_i + \mu_k (\text{active} - \text{on}_i)` with
+    :math:`\mu_k = 3/(1 + k/15)`, until every unit is within .01 (Note [mathematics], section
+    1.7; 15 to 50 rounds for four units).
 
     Args:
         system: The system; its own bias is where the search starts.

@@ -1,7 +1,7 @@
 """The copy problem."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -10,11 +10,11 @@ from torch.nn.functional import one_hot
 
 from steadyrnn.checks import check_positive_int
 
-from .base import Batch, Interface, Task
+from .base import Batch, Interface
 from .hashing import Stream, integers
 from .scoring import class_loss, class_scores
 from .settings import CopySettings
-from .splits import cut, split_counts, stream_rows, stream_steps
+from .stream import StreamTask
 
 __all__ = ["Copying"]
 
@@ -23,7 +23,7 @@ _ALPHABET = 10
 _MESSAGE = 10  # symbols to remember
 
 
-class Copying(Task):
+class Copying(StreamTask):
     r"""Repeat ten symbols after a delay T.
 
     Of the alphabet :math:`a_0, \dots, a_9`, the input of :math:`T + 20` steps is ten symbols, each uniform on
@@ -50,17 +50,16 @@ class Copying(Task):
 
     References:
         Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization. ICML 2018,
-        section 7.1; its baseline's alphabet lacks :math:`a_0` (MATH 2.13).
+        section 7.1; its baseline's alphabet lacks :math:`a_0` (Note [mathematics], section 2.13).
     """
 
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
 
     def __init__(self, settings: CopySettings) -> None:
-        super().__init__()
+        super().__init__(settings)
         self.settings = settings
         self.length = check_positive_int("delay", settings.delay) + 2 * _MESSAGE
-        self._counts = split_counts(settings, "validation", "test")
 
     @property
     def interface(self) -> Interface:
@@ -71,18 +70,6 @@ class Copying(Task):
     def baselines(self) -> Mapping[str, float]:
         """What remembers nothing."""
         return {"loss": _MESSAGE * math.log(_SYMBOLS) / self.length, "accuracy": 1 / _SYMBOLS}
-
-    def epoch_steps(self, batch_size: int) -> int:
-        """Return 100: the stream has no end."""
-        return stream_steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return the next ``batch_size`` examples of the stream."""
-        return self._examples(Stream.TRAIN, stream_rows(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Yield the batches of ``"validation"`` or ``"test"``."""
-        return (self._examples(Stream[split.upper()], rows) for rows in cut(split, self._counts, batch_size))
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the mean cross-entropy of all steps."""
@@ -98,11 +85,10 @@ class Copying(Task):
         """Return the mean cross-entropy of all steps, and the share of the ten symbols that are right."""
         return {"loss": sums["cross_entropy"] / sums["count"], "accuracy": sums["correct"] / sums["recalled"]}
 
-    def _examples(self, stream: Stream, rows: range) -> Batch:
-        index = torch.arange(rows.start, rows.stop, device=self.device)  # (B,)
+    def _examples(self, stream: Stream, index: Tensor) -> Batch:
         places = torch.arange(_MESSAGE, device=self.device).unsqueeze(1)  # (10, 1)
         message = integers(self.settings.seed, stream, index, places, below=_SYMBOLS)  # (10, B)
-        symbols = torch.full((self.length, len(rows)), _BLANK, device=self.device)  # (T + 20, B)
+        symbols = torch.full((self.length, len(index)), _BLANK, device=self.device)  # (T + 20, B)
         target = symbols.clone()
         symbols[:_MESSAGE] = message
         symbols[self.settings.delay + _MESSAGE - 1] = _GO  # counted from 0

@@ -1,5 +1,6 @@
-"""Stored examples: their splits, taken by number."""
+"""Stored examples, their splits, and the half of a task that reads them."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DataError
 
+from .base import Batch, Task
 from .hashing import Stream, permutation
 from .splits import EpochOrder, cut
 
-__all__ = ["Examples", "Splits", "held_out", "single"]
+__all__ = ["Examples", "Splits", "StoredTask", "as_float32", "count_held_out"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Examples:
         return Examples(self.features.to(device), self.targets.to(device))
 
 
-def single(numbers: Tensor, where: Path) -> Tensor:
+def as_float32(numbers: Tensor, where: Path) -> Tensor:
     """Return the finite numbers of a file as float32, if none of them is too large for it.
 
     Example:
-        >>> single(torch.tensor([0.5], dtype=torch.float64), Path("a.txt"))
+        >>> as_float32(torch.tensor([0.5], dtype=torch.float64), Path("a.txt"))
         tensor([0.5000])
     """
     narrow = numbers.to(torch.float32)
@@ -82,11 +84,39 @@ class Splits:
         self.parts = {name: part.to(device) for name, part in self.parts.items()}
 
 
-def held_out(validation: float, rows: int) -> int:
+class StoredTask(Task):
+    """The half of a task that reads: examples of three splits, which a final class makes into batches."""
+
+    splits: Splits
+
+    def epoch_steps(self, batch_size: int) -> int:
+        """Return how many batches it takes to see every training example."""
+        return self.splits.order.steps(batch_size)
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        """Return training batch number ``step``."""
+        return self._batch(self.splits.train_examples(step, batch_size))
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        """Yield the examples of a split in order."""
+        return map(self._batch, self.splits.batches(split, batch_size))
+
+    def to(self, device: torch.device | str) -> "StoredTask":
+        """Move the examples; return the task itself."""
+        super().to(device)
+        self.splits.to(self.device)
+        return self
+
+    @abstractmethod
+    def _batch(self, examples: Examples) -> Batch:
+        """Return some examples as the model and the loss take them."""
+
+
+def count_held_out(validation: float, rows: int) -> int:
     """Return how many of ``rows`` training examples to hold out: a number of them, or (a float) a fraction, at least one.
 
     Example:
-        >>> held_out(0.2, 23), held_out(5000, 60000)
+        >>> count_held_out(0.2, 23), count_held_out(5000, 60000)
         (5, 5000)
     """
     if isinstance(validation, bool) or not isinstance(validation, int | float):

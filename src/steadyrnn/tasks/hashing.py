@@ -156,7 +156,7 @@ def _mix_number(word: int) -> int:
     return word ^ word >> _SHIFTS[2]
 
 
-def _signed(word: int) -> int:
+def _to_signed(word: int) -> int:
     """Return the int64 of the same 64 bits."""
     word &= _WORD
     return word - (1 << 64) if word >> 63 else word
@@ -164,7 +164,7 @@ def _signed(word: int) -> int:
 
 def _weyl(start: int, number: Tensor) -> Tensor:
     """Return ``start + (number + 1) g`` modulo 2^64."""
-    return (number * _signed(_GOLDEN)).add_(_signed(start + _GOLDEN))
+    return (number * _to_signed(_GOLDEN)).add_(_to_signed(start + _GOLDEN))
 
 
 def _upper_(word: Tensor, count: int) -> Tensor:
@@ -178,5 +178,5 @@ def _mix_(word: Tensor) -> Tensor:
     for shift, factor in zip(_SHIFTS, (_FIRST, _SECOND, None), strict=True):
         word.bitwise_xor_((word >> shift).bitwise_and_((1 << 64 - shift) - 1))
         if factor is not None:
-            word.mul_(_signed(factor))
+            word.mul_(_to_signed(factor))
     return word

@@ -64,6 +64,6 @@ def read_idx(data: bytes, where: Path, shape: tuple[int | None, ...]) -> Tensor:
     if len(data) - start != math.prod(sizes):
         raise DataError(
             f"{where}: the header promises {math.prod(sizes):,} numbers of shape {sizes}, but {len(data) - start:,} follow. "
-            "The file is cut off or its header lies; obtain it again."
+            "The file is cut off, or its header is wrong; obtain it again."
         )
     return torch.from_numpy(numpy.frombuffer(data, numpy.uint8, offset=start).reshape(sizes).copy())

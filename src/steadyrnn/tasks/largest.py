@@ -1,8 +1,7 @@
 """Find the k-th largest number of a sequence."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -10,12 +9,12 @@ from torch import Tensor
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
 
-from .base import Batch, Interface, Task
+from .base import Batch, Interface
 from .hashing import Stream, integers
-from .number_encoding import coding_by_name
-from .scoring import class_loss, class_scores, class_summary
+from .number_encoding import encoding_by_name
+from .scoring import ClassificationTask
 from .settings import LargestSettings
-from .splits import cut, split_counts, stream_rows, stream_steps
+from .stream import StreamTask
 
 __all__ = ["Largest", "answer_distribution"]
 
@@ -48,7 +47,7 @@ def answer_distribution(length: int, k: int) -> list[float]:
     return result
 
 
-class Largest(Task):
+class Largest(StreamTask, ClassificationTask):
     r"""Find the k-th largest number of a sequence.
 
     The input is N numbers, each uniform on 0, ..., N - 1 and drawn **with replacement** (of a permutation the answer would
@@ -71,28 +70,23 @@ class Largest(Task):
         True
 
     References:
-        Lin, Wang. uRNN: An Approach to Bounded Gradients. Section 4.1, task II, as corrected in MATH 3.4.
+        Lin, Wang. uRNN: An Approach to Bounded Gradients. Section 4.1, task II, as corrected in Note
+        [mathematics], section 3.4.
     """
 
-    metric: ClassVar[str] = "accuracy"
-    higher_is_better: ClassVar[bool] = True
-
     def __init__(self, settings: LargestSettings) -> None:
-        super().__init__()
+        super().__init__(settings)
         if check_positive_int("length", settings.length) < 2:
             raise ArgumentError("`length` must be at least 2, or there is one answer only, but is 1.")
         if check_positive_int("k", settings.k) > settings.length:
             raise ArgumentError(f"`k` must be at most the length, {settings.length}, but is {settings.k}.")
         self.settings = settings
-        self._coding = coding_by_name(settings.coding)
-        self._counts = split_counts(settings, "validation", "test")
+        self._encoding = encoding_by_name(settings.coding)
 
     @property
     def interface(self) -> Interface:
         """N classes from the last step."""
-        numbers = self.settings.length
-        vocabulary = numbers if self._coding.tokens else None
-        return Interface(inputs=self._coding.features(numbers), outputs=numbers, vocabulary=vocabulary)
+        return self._encoding.interface(self.settings.length)
 
     @property
     def baselines(self) -> Mapping[str, float]:
@@ -100,34 +94,9 @@ class Largest(Task):
         chances = answer_distribution(self.settings.length, self.settings.k)
         return {"loss": -sum(p * math.log(p) for p in chances if p > 0), "accuracy": max(chances)}
 
-    def epoch_steps(self, batch_size: int) -> int:
-        """Return 100: the stream has no end."""
-        return stream_steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return the next ``batch_size`` examples of the stream."""
-        return self._examples(Stream.TRAIN, stream_rows(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Yield the batches of ``"validation"`` or ``"test"``."""
-        return (self._examples(Stream[split.upper()], rows) for rows in cut(split, self._counts, batch_size))
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy."""
-        return class_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the sums of cross-entropies and of right answers, and the number of examples."""
-        return class_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean cross-entropy and the share of right answers."""
-        return class_summary(sums)
-
-    def _examples(self, stream: Stream, rows: range) -> Batch:
+    def _examples(self, stream: Stream, index: Tensor) -> Batch:
         length, k = self.settings.length, self.settings.k
-        index = torch.arange(rows.start, rows.stop, device=self.device)  # (B,)
         steps = torch.arange(length, device=self.device).unsqueeze(1)  # (T, 1)
         numbers = integers(self.settings.seed, stream, index, steps, below=length)  # (T, B)
         target = numbers.sort(0, descending=True).values[k - 1].clone()  # (B,)
-        return Batch(input=self._coding.encode(numbers, length), target=target)
+        return Batch(input=self._encoding.encode(numbers, length), target=target)

@@ -55,12 +55,12 @@ class DataSet:
         return next(iter(self.forms.values()))
 
 
-def _known(*folders: str) -> tuple[DataFile, ...]:
+def _files_below(*folders: str) -> tuple[DataFile, ...]:
     """Return the files of the table of checksums that lie below any of ``folders``."""
     return tuple(DataFile(path, *sums) for path, sums in CHECKSUMS.items() if path.startswith(folders))
 
 
-def _unknown(*paths: str) -> tuple[DataFile, ...]:
+def _files_at(*paths: str) -> tuple[DataFile, ...]:
     return tuple(DataFile(path) for path in paths)
 
 
@@ -70,33 +70,33 @@ DATA_SETS: dict[str, DataSet] = {
         DataSet(
             "mnist",
             "MNIST: 60,000 + 10,000 handwritten digits, 28 x 28 grey values, four gzip'ed IDX files",
-            {"idx": _known("mnist/")},
+            {"idx": _files_below("mnist/")},
             "`torchvision.datasets.MNIST(root, download=True)` leaves the four .gz files in root/MNIST/raw: copy them",
         ),
         DataSet(
             "ptb",
             "Penn Treebank, word level, as prepared by T. Mikolov: 929,589 / 73,760 / 82,430 tokens, 10,000 words",
-            {"text": _known("ptb/")},
+            {"text": _files_below("ptb/")},
             "the folder data/ of `simple-examples.tgz` of Mikolov's RNNLM Toolkit",
         ),
         DataSet(
             "wikitext-2",
             "WikiText-2, word level: 2,088,628 / 217,646 / 245,569 tokens, 33,278 words",
-            {"text": _known("wikitext-2/")},
+            {"text": _files_below("wikitext-2/")},
             "`wikitext-2-v1.zip` (Merity et al.); name wiki.train.tokens train.txt, likewise valid.txt and test.txt",
         ),
         DataSet(
             "ucr",
             "UCR time series, release of 2018: the 21 sets of Zhang, Lei, Dhillon's Table 4",
-            {"tsv": _known("ucr/")},
+            {"tsv": _files_below("ucr/")},
             "`UCRArchive_2018.zip` of the UCR Time Series Classification Archive (the password is in its briefing document)",
         ),
         DataSet(
             "bibtex",
             "Bibtex, multi-label: 4,880 + 2,515 rows, 1,836 features, 159 labels",
             {
-                "mulan": _known("bibtex/"),
-                "repository": _unknown("bibtex/Bibtex_data.txt", "bibtex/bibtex_trSplit.txt", "bibtex/bibtex_tstSplit.txt"),
+                "mulan": _files_below("bibtex/"),
+                "repository": _files_at("bibtex/Bibtex_data.txt", "bibtex/bibtex_trSplit.txt", "bibtex/bibtex_tstSplit.txt"),
             },
             "`bibtex.rar` of Mulan's page of multi-label data sets, or Bibtex of the Extreme Classification Repository",
         ),
@@ -104,10 +104,12 @@ DATA_SETS: dict[str, DataSet] = {
             "mediamill",
             "Mediamill, multi-label: 30,993 + 12,914 rows, 120 features, 101 labels",
             {
-                "repository": _unknown(
+                "repository": _files_at(
                     "mediamill/Mediamill_data.txt", "mediamill/mediamill_trSplit.txt", "mediamill/mediamill_tstSplit.txt"
                 ),
-                "mulan": _unknown("mediamill/mediamill-train.arff", "mediamill/mediamill-test.arff", "mediamill/mediamill.xml"),
+                "mulan": _files_at(
+                    "mediamill/mediamill-train.arff", "mediamill/mediamill-test.arff", "mediamill/mediamill.xml"
+                ),
             },
             "Mediamill of the Extreme Classification Repository, or `mediamill.rar` of Mulan's page of multi-label data sets",
         ),
@@ -155,7 +157,7 @@ def read_file(folder: Path, path: str) -> bytes:
             raise DataError(f"{where} must be a regular file, but is a pipe, a socket or a device.")
         data = _read(where, CHECKSUMS[path][0] if path in CHECKSUMS else None)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise DataError(_missing(folder, path)) from None
+        raise DataError(_explain_missing(folder, path)) from None
     except OSError as error:
         raise DataError(f"{where} cannot be read: {error.strerror}. Make it readable for this user.") from error
     if path in CHECKSUMS and (problem := _difference(where, data, *CHECKSUMS[path])):
@@ -213,7 +215,7 @@ def _difference(where: Path, data: bytes, size: int, sha256: str) -> str | None:
     return None
 
 
-def _missing(folder: Path, path: str) -> str:
+def _explain_missing(folder: Path, path: str) -> str:
     """Return the message for a file that is not there: where it was looked for, and how to get it."""
     data = DATA_SETS.get(path.split("/")[0])
     obtain = f" To obtain it: {data.obtain}." if data else ""

@@ -1,6 +1,6 @@
 """MNIST digits: pixel by pixel, permuted, row by row, or flat for networks without time."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError
 
-from .base import Batch, Interface, Task
-from .examples import Examples, Splits, held_out
-from .guessing import class_guess
+from .base import Batch, Interface
+from .constant_baseline import class_baseline
+from .examples import Examples, Splits, StoredTask, count_held_out
 from .hashing import Stream, permutation
 from .idx import gunzip, read_idx
 from .locate import data_folder, read_file
 from .reshape import time_major
-from .scoring import class_loss, class_scores, class_summary
+from .scoring import ClassificationTask
 from .settings import MnistRowsSettings, MnistSettings, PermutedMnistSettings, PixelMnistSettings
 
 __all__ = ["Mnist", "read_digits"]
@@ -34,34 +34,34 @@ class Layout:
     order: Tensor | None = None
 
 
-def _rows(settings: MnistRowsSettings) -> Layout:
+def _rows_layout(settings: MnistRowsSettings) -> Layout:
     return Layout(SIDE)
 
 
-def _pixels(settings: PixelMnistSettings) -> Layout:
+def _pixels_layout(settings: PixelMnistSettings) -> Layout:
     width = settings.pixels_per_step
     if width < 1 or PIXELS % width:
         raise ArgumentError(f"`pixels_per_step` must be a divisor of {PIXELS}, as 1 or 2, but is {width}.")
     return Layout(width)
 
 
-def _permuted(settings: PermutedMnistSettings) -> Layout:
+def _permuted_layout(settings: PermutedMnistSettings) -> Layout:
     number = settings.permutation
     if not 0 <= number < 1 << 63:
         raise ArgumentError(f"`permutation` must be an integer from 0 to 2^63 - 1, but is {number}.")
-    return Layout(_pixels(settings).features, permutation(number, Stream.SYSTEM, PIXELS))
+    return Layout(_pixels_layout(settings).features, permutation(number, Stream.SYSTEM, PIXELS))
 
 
 LAYOUTS: dict[type[MnistSettings], Callable[[Any], Layout]] = {
     MnistSettings: lambda settings: Layout(),
-    MnistRowsSettings: _rows,
-    PixelMnistSettings: _pixels,
-    PermutedMnistSettings: _permuted,
+    MnistRowsSettings: _rows_layout,
+    PixelMnistSettings: _pixels_layout,
+    PermutedMnistSettings: _permuted_layout,
 }
 """The layout of each kind of settings."""
 
 
-class Mnist(Task):
+class Mnist(StoredTask, ClassificationTask):
     """Handwritten digits, ten classes; grey values are divided by 255. The kind of settings says how an image is read.
 
     ========================== ==================== ======================================
@@ -69,7 +69,7 @@ class Mnist(Task):
     ========================== ==================== ======================================
     ``PixelMnistSettings``     (784, B, 1)          Zhang et al., Table 2; 392 steps of 2
     ``PermutedMnistSettings``  (784, B, 1)          the same in a fixed random order
-    ``MnistRowsSettings``      (28, B, 28)          an image row a step
+    ``MnistRowsSettings``      (28, B, 28)          one image row per step
     ``MnistSettings``          (B, 784)             Zhang et al., Figure 5 (MLP, ResNet)
     ========================== ==================== ======================================
 
@@ -84,15 +84,12 @@ class Mnist(Task):
         ICML 2018 (section 7.2). https://arxiv.org/abs/1803.09327
     """
 
-    metric = "accuracy"
-    higher_is_better = True
-
     def __init__(self, settings: MnistSettings) -> None:
         super().__init__()
         self.settings, self.layout = settings, LAYOUTS[type(settings)](settings)
         folder = data_folder(settings.data_dir)
         train, test = (read_digits(folder, part, self.layout.order) for part in ("train", "t10k"))
-        held = held_out(settings.validation, len(train))
+        held = count_held_out(settings.validation, len(train))
         self.splits = Splits(train, test, held, settings.seed)
 
     @property
@@ -104,37 +101,7 @@ class Mnist(Task):
     @property
     def baselines(self) -> Mapping[str, float]:
         """Entropy of the test labels, share of the commonest."""
-        return class_guess(self.splits.parts["test"].targets)
-
-    def epoch_steps(self, batch_size: int) -> int:
-        """Return how many batches it takes to see every training image."""
-        return self.splits.order.steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return training batch number ``step``."""
-        return self._batch(self.splits.train_examples(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Yield the images of a split in order."""
-        return map(self._batch, self.splits.batches(split, batch_size))
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy."""
-        return class_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return sums of cross-entropy, right answers, images."""
-        return class_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return loss and accuracy."""
-        return class_summary(sums)
-
-    def to(self, device: torch.device | str) -> "Mnist":
-        """Move the images."""
-        super().to(device)
-        self.splits.to(self.device)
-        return self
+        return class_baseline(self.splits.parts["test"].targets)
 
     def _batch(self, digits: Examples) -> Batch:
         pixels = time_major(digits.features, self.layout.features)
@@ -147,12 +114,10 @@ def read_digits(folder: Path, part: str, order: Tensor | None = None) -> Example
     names = f"mnist/{part}-images-idx3-ubyte.gz", f"mnist/{part}-labels-idx1-ubyte.gz"
     images, labels = (gunzip(read_file(folder, name), folder / name) for name in names)
     pixels = read_idx(images, folder / names[0], (None, SIDE, SIDE)).flatten(1)
-    return _paired(
-        pixels if order is None else pixels[:, order], read_idx(labels, folder / names[1], (None,)), folder / names[1]
-    )
+    return _pair(pixels if order is None else pixels[:, order], read_idx(labels, folder / names[1], (None,)), folder / names[1])
 
 
-def _paired(pixels: Tensor, labels: Tensor, where: Path) -> Examples:
+def _pair(pixels: Tensor, labels: Tensor, where: Path) -> Examples:
     """Return images with their labels, if there are as many of each and every label is a digit."""
     if len(pixels) != len(labels):
         raise DataError(f"{where} must have a label for each of {len(pixels)} images, but has {len(labels)}.")

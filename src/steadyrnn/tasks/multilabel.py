@@ -1,6 +1,6 @@
 """Multi-label learning: which labels a row has."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from steadyrnn.errors import ArgumentError, DataError, ShapeError, not_among
 
 from .arff import read_arff, read_label_names
-from .base import Batch, Interface, Task
-from .examples import Examples, Splits, held_out
-from .guessing import label_guess
+from .base import Batch, Interface
+from .constant_baseline import label_baseline
+from .examples import Examples, Splits, StoredTask, count_held_out
 from .locate import DATA_SETS, data_folder, read_file
 from .repository_file import read_repository, read_split
 from .settings import MultiLabelSettings
@@ -40,11 +40,11 @@ SIZES: dict[str, Sizes] = {
 """Every data set's counts, as in the paper's Table 5."""
 
 
-class MultiLabel(Task):
+class MultiLabel(StoredTask):
     r"""Name the labels of a row of features, for networks without time.
 
-    The loss is the binary cross-entropy of a sigmoid an output, a mean over rows and labels. The paper's figure does not name
-    its measure; the repository it takes its data from ranks labels, so the metric is
+    The loss is the binary cross-entropy of one sigmoid per output, a mean over rows and labels. The paper's figure does not
+    name its measure; the repository it takes its data from ranks labels, so the metric is
 
     .. math:: \text{precision@}k = \tfrac1k \, \# \bigl( \{k \text{ largest outputs}\} \cap \{\text{labels of the row}\} \bigr)
 
@@ -66,7 +66,7 @@ class MultiLabel(Task):
         super().__init__()
         self.settings, self.sizes = settings, SIZES[settings.data_set]
         train, test = read_labelled(data_folder(settings.data_dir), settings, self.sizes)
-        self.splits = Splits(train, test, held_out(settings.validation, len(train)), settings.seed)
+        self.splits = Splits(train, test, count_held_out(settings.validation, len(train)), settings.seed)
 
     @property
     def interface(self) -> Interface:
@@ -76,19 +76,7 @@ class MultiLabel(Task):
     @property
     def baselines(self) -> Mapping[str, float]:
         """Each label with its own share of the test rows."""
-        return label_guess(self.splits.parts["test"].targets, DEPTHS)
-
-    def epoch_steps(self, batch_size: int) -> int:
-        """Return how many batches it takes to see every training row."""
-        return self.splits.order.steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return training batch number ``step``."""
-        return _batch(self.splits.train_examples(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Yield the rows of a split in order."""
-        return map(_batch, self.splits.batches(split, batch_size))
+        return label_baseline(self.splits.parts["test"].targets, DEPTHS)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the mean binary cross-entropy, in nats."""
@@ -107,11 +95,8 @@ class MultiLabel(Task):
         precisions = {f"precision@{k}": sums[f"hits@{k}"] / (k * sums["count"]) for k in DEPTHS}
         return {"loss": sums["cross_entropy"] / sums["count"]} | precisions
 
-    def to(self, device: torch.device | str) -> "MultiLabel":
-        """Move the rows."""
-        super().to(device)
-        self.splits.to(self.device)
-        return self
+    def _batch(self, examples: Examples) -> Batch:
+        return Batch(examples.features, examples.targets.to(torch.float32))
 
 
 def read_labelled(folder: Path, settings: MultiLabelSettings, sizes: Sizes) -> tuple[Examples, Examples]:
@@ -165,12 +150,8 @@ READERS: dict[str, Callable[[Path, MultiLabelSettings], tuple[Examples, Examples
 """Every form by name."""
 
 
-def _batch(rows: Examples) -> Batch:
-    return Batch(rows.features, rows.targets.to(torch.float32))
-
-
 def _wide(output: Tensor, target: Tensor) -> Tensor:
     """Return logits of at least float32, (B, C) as the target."""
     if output.shape != target.shape:
-        raise ShapeError(f"`output` must have shape {tuple(target.shape)}, a logit a label, but has {tuple(output.shape)}.")
+        raise ShapeError(f"`output` must have shape {tuple(target.shape)}, one logit per label, but has {tuple(output.shape)}.")
     return output if output.dtype == torch.float64 else output.float()

@@ -1,4 +1,4 @@
-"""How a number of a sequence of numbers is given to a model."""
+"""How the numbers of a sequence are encoded for a model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,48 +9,54 @@ from torch.nn.functional import one_hot
 
 from steadyrnn.errors import ArgumentError, not_among
 
-__all__ = ["CODINGS", "Coding", "coding_by_name"]
+from .base import Interface
+
+__all__ = ["NUMBER_ENCODINGS", "NumberEncoding", "encoding_by_name"]
 
 _EMBEDDING = 30  # "Word embedding size" of Table 8 of Lin, Wang. uRNN: An Approach to Bounded Gradients.
 
 
 @dataclass(frozen=True)
-class Coding:
-    """A way to give numbers from 0 to M - 1.
+class NumberEncoding:
+    """One way to encode numbers from 0 to M - 1.
 
     Args:
-        features: From M to the features of a step (of tokens, the width of the paper's embedding).
-        tokens: Whether they are left as they are, for the model to embed.
-        encode: From numbers (T, B) and M to what the model gets: (T, B, features), or (T, B) for tokens.
+        features: The features of a step for a given M; for tokens, the width of the paper's embedding.
+        tokens: Whether numbers are left as they are, for the model to embed.
+        encode: Maps numbers (T, B) and M to the model's input: (T, B, features), or (T, B) for tokens.
     """
 
     features: Callable[[int], int]
     tokens: bool
     encode: Callable[[Tensor, int], Tensor]
 
+    def interface(self, count: int) -> Interface:
+        """Return the interface of a task that reads numbers below ``count`` and answers with one, from the last step."""
+        return Interface(inputs=self.features(count), outputs=count, vocabulary=count if self.tokens else None)
 
-def _scaled(numbers: Tensor, below: int) -> Tensor:
-    # a divisor on the device: by a Python number, a GPU would multiply with its reciprocal and round otherwise than a CPU
+
+def _scale(numbers: Tensor, below: int) -> Tensor:
+    # a divisor on the device: by a Python number, a GPU would multiply with its reciprocal and round differently from a CPU
     largest = torch.full((), float(below - 1), device=numbers.device)
     return (numbers.float() / largest).unsqueeze(-1)
 
 
-CODINGS: dict[str, Coding] = {
-    "token": Coding(lambda below: _EMBEDDING, True, lambda numbers, below: numbers),
-    "one-hot": Coding(lambda below: below, False, lambda numbers, below: one_hot(numbers, below).float()),
-    "number": Coding(lambda below: 1, False, _scaled),
+NUMBER_ENCODINGS: dict[str, NumberEncoding] = {
+    "token": NumberEncoding(lambda below: _EMBEDDING, True, lambda numbers, below: numbers),
+    "one-hot": NumberEncoding(lambda below: below, False, lambda numbers, below: one_hot(numbers, below).float()),
+    "number": NumberEncoding(lambda below: 1, False, _scale),
 }
-"""Every coding by name. One-hot features times an input weight are an embedding, so the first two differ in width only."""
+"""Every encoding by name. One-hot features times an input weight are an embedding, so the first two differ in width only."""
 
 
-def coding_by_name(name: str) -> Coding:
-    """Return a coding by its name.
+def encoding_by_name(name: str) -> NumberEncoding:
+    """Return an encoding by its name.
 
     Example:
-        >>> coding_by_name("number").encode(torch.tensor([[0, 9]]), 10)
+        >>> encoding_by_name("number").encode(torch.tensor([[0, 9]]), 10)
         tensor([[[0.],
                  [1.]]])
     """
-    if name not in CODINGS:
-        raise ArgumentError(not_among("coding", name, CODINGS))
-    return CODINGS[name]
+    if name not in NUMBER_ENCODINGS:
+        raise ArgumentError(not_among("coding", name, NUMBER_ENCODINGS))
+    return NUMBER_ENCODINGS[name]

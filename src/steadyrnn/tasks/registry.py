@@ -1,52 +1,154 @@
-"""Every task by name."""
+"""Every task by name, one record per task; free of torch, which is imported when a task is made."""
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from .addition import Addition
-from .base import Task
-from .contractive import Contractive
-from .copying import Copying
-from .largest import Largest
-from .mnist import Mnist
-from .multilabel import MultiLabel
-from .recall import Recall
-from .settings import TASK_SETTINGS, TaskSettings
-from .stable_system import StableSystem
-from .text import Language
-from .ucr import Ucr
+from .settings import (
+    AdditionSettings,
+    BibtexSettings,
+    ContractiveSettings,
+    CopySettings,
+    LargestSettings,
+    MediamillSettings,
+    MnistRowsSettings,
+    MnistSettings,
+    PermutedMnistSettings,
+    PixelMnistSettings,
+    PtbSettings,
+    RecallSettings,
+    StableSystemSettings,
+    TaskSettings,
+    UcrSettings,
+    WikiText2Settings,
+)
 
-__all__ = ["TASKS", "make_task"]
+if TYPE_CHECKING:
+    from .base import Task
 
-TASKS: dict[str, type[Task]] = {
-    "addition": Addition,
-    "copy": Copying,
-    "recall": Recall,
-    "largest": Largest,
-    "contractive": Contractive,
-    "stable-system": StableSystem,
-    "mnist": Mnist,
-    "mnist-rows": Mnist,
-    "pixel-mnist": Mnist,
-    "permuted-mnist": Mnist,
-    "ptb": Language,
-    "wikitext-2": Language,
-    "ucr": Ucr,
-    "bibtex": MultiLabel,
-    "mediamill": MultiLabel,
+__all__ = ["TASKS", "TaskRecord", "make_task"]
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """All that is said about a task in one place: help, recipes, completion and tests read it.
+
+    Args:
+        name: As the command line and configurations have it.
+        settings: Its settings; the first line of their docstring describes the task.
+        path: Where its class is, ``package.module:Class``; it is called with the settings.
+        recipe: Dotted settings that training starts from, with any model: ``{"train.steps": 3000}``.
+        model_recipes: More of them for a model by name, on top of ``recipe``.
+        reads: ``"time"`` where its inputs are sequences, ``"row"`` where they are vectors.
+        data: The data set it reads, a name of ``DATA_SETS``; None where examples are drawn.
+    """
+
+    name: str
+    settings: type[TaskSettings]
+    path: str
+    recipe: Mapping[str, Any]
+    model_recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reads: str = "time"
+    data: str | None = None
+
+    @property
+    def description(self) -> str:
+        """What the task is, in a line."""
+        return (self.settings.__doc__ or "").strip().splitlines()[0]
+
+    def make(self, settings: TaskSettings) -> "Task":
+        """Return the task of some settings."""
+        build: Callable[[TaskSettings], Task] = resolve_name(self.path)
+        return build(settings)
+
+
+_SYNTHETIC: dict[str, Any] = {
+    "train.steps": 3000,
+    "train.batch_size": 64,
+    "train.validate_every": 200,
+    "train.log_every": 50,
+    "train.evaluation_batch_size": 500,
+    "train.probe.every": 500,
+    "train.optimizer.lr": 1e-3,
+    "train.schedule.name": "cosine",
 }
-"""Every task by name; a class is made from its settings, ``TASK_SETTINGS[name](...)``."""
+_IMAGES: dict[str, Any] = {
+    "train.epochs": 25,
+    "train.batch_size": 128,
+    "train.evaluation_batch_size": 500,
+    "train.probe.every": 1000,
+    "train.optimizer.lr": 3e-3,
+    "train.schedule.name": "cosine",
+}
+_TEXT: dict[str, Any] = {
+    "train.epochs": 20,
+    "train.batch_size": 20,
+    "train.probe.every": 2000,
+    "train.log_every": 200,
+    "train.optimizer.lr": 2e-3,
+    "train.schedule.name": "plateau",
+    "train.schedule.factor": 0.25,
+    "train.schedule.patience": 1,
+    "train.clip.norm": 0.25,
+}
+_LABELS: dict[str, Any] = {"train.epochs": 30, "train.batch_size": 128, "model.name": "spectral-mlp", "model.depth": 8}
+_COPY_SPECTRAL: dict[str, Any] = {  # a linear network with all reflectors remembers ten symbols exactly; others learn slower
+    **{"model.nonlinearity": "identity", "model.reflectors": 128, "model.radius": 0.01, "train.stop.below": 1e-3},
+    **{"train.optimizer.lr": 3e-3, "train.optimizer.transition_lr": 3e-4},
+}
+_RECALL_SPECTRAL: dict[str, Any] = {  # ReLU can shut later numbers out; the learned state tells the first step from the others
+    **{"model.nonlinearity": "relu", "model.learn_initial_state": True},
+    **{"train.optimizer.lr": 1e-3, "train.optimizer.transition_lr": 1e-4},
+}
+_RECALL: dict[str, Any] = {**_SYNTHETIC, "train.steps": 6000, "train.batch_size": 100, "train.stop.below": 0.01}
+_CONTRACTIVE: dict[str, Any] = {
+    **{"train.epochs": 30, "train.batch_size": 10, "train.optimizer.lr": 1e-2, "model.name": "contractive"},
+}
+_STABLE_SYSTEM: dict[str, Any] = {
+    **{"train.steps": 200, "train.batch_size": 1, "train.validate_every": 50, "train.optimizer.name": "sgd"},
+    **{"train.optimizer.lr": 0.01, "train.schedule.name": "inverse", "model.name": "lds", "model.bound": 0.75},
+    **{"model.width": 32, "model.skip": True},
+}
+_FLAT_IMAGES: dict[str, Any] = {
+    **{**_IMAGES, "train.epochs": 10, "train.optimizer.lr": 1e-3, "model.name": "spectral-mlp"},
+}
+_SERIES: dict[str, Any] = {
+    **{"train.epochs": 100, "train.batch_size": 64, "train.optimizer.lr": 3e-3, "train.stop.patience": 20},
+    **{"model.width": 32, "model.learn_initial_state": True},
+}
+
+_HERE = "steadyrnn.tasks"
+_RECORDS = (
+    TaskRecord("addition", AdditionSettings, f"{_HERE}.addition:Addition", _SYNTHETIC),
+    TaskRecord("copy", CopySettings, f"{_HERE}.copying:Copying", _SYNTHETIC, {"spectral": _COPY_SPECTRAL}),
+    TaskRecord("recall", RecallSettings, f"{_HERE}.recall:Recall", _RECALL, {"spectral": _RECALL_SPECTRAL}),
+    TaskRecord("largest", LargestSettings, f"{_HERE}.largest:Largest", {**_SYNTHETIC, "train.steps": 10000}),
+    TaskRecord("contractive", ContractiveSettings, f"{_HERE}.contractive:Contractive", _CONTRACTIVE),
+    TaskRecord("stable-system", StableSystemSettings, f"{_HERE}.stable_system:StableSystem", _STABLE_SYSTEM),
+    TaskRecord("mnist", MnistSettings, f"{_HERE}.mnist:Mnist", _FLAT_IMAGES, reads="row", data="mnist"),
+    TaskRecord("mnist-rows", MnistRowsSettings, f"{_HERE}.mnist:Mnist", {**_IMAGES, "train.epochs": 10}, data="mnist"),
+    TaskRecord("pixel-mnist", PixelMnistSettings, f"{_HERE}.mnist:Mnist", _IMAGES, data="mnist"),
+    TaskRecord("permuted-mnist", PermutedMnistSettings, f"{_HERE}.mnist:Mnist", _IMAGES, data="mnist"),
+    TaskRecord("ptb", PtbSettings, f"{_HERE}.text:Language", _TEXT, data="ptb"),
+    TaskRecord("wikitext-2", WikiText2Settings, f"{_HERE}.text:Language", _TEXT, data="wikitext-2"),
+    TaskRecord("ucr", UcrSettings, f"{_HERE}.ucr:Ucr", _SERIES, data="ucr"),
+    TaskRecord("bibtex", BibtexSettings, f"{_HERE}.multilabel:MultiLabel", _LABELS, reads="row", data="bibtex"),
+    TaskRecord("mediamill", MediamillSettings, f"{_HERE}.multilabel:MultiLabel", _LABELS, reads="row", data="mediamill"),
+)
+
+TASKS: dict[str, TaskRecord] = {record.name: record for record in _RECORDS}
+"""Every task by name. A new one is its file, its settings and one record here."""
 
 
-def make_task(name: str, **settings: Any) -> Task:
+def make_task(name: str, **settings: Any) -> "Task":
     """Return a task by its name.
 
     Args:
         name: A key of :data:`TASKS`.
-        settings: What its settings class in :data:`~steadyrnn.tasks.settings.TASK_SETTINGS` takes; the rest has defaults.
+        settings: Fields of its settings class; the others have defaults.
 
     Example:
         >>> make_task("addition", length=50).train_batch(0, 8).input.shape
@@ -54,9 +156,9 @@ def make_task(name: str, **settings: Any) -> Task:
     """
     if name not in TASKS:
         raise ArgumentError(not_among("name", name, TASKS))
-    known = [field.name for field in fields(TASK_SETTINGS[name])]
+    record = TASKS[name]
+    known = [one.name for one in fields(record.settings)]
     unknown = [key for key in settings if key not in known]
     if unknown:
         raise ArgumentError(f"The task {name!r} has no setting `{unknown[0]}`; it has {', '.join(known)}.")
-    build = cast(Callable[[TaskSettings], Task], TASKS[name])
-    return build(TASK_SETTINGS[name](**settings))
+    return record.make(record.settings(**settings))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError
 
-from .examples import Examples, single
+from .examples import Examples, as_float32
 
 __all__ = ["read_repository", "read_split"]
 
@@ -44,9 +44,9 @@ def read_repository(data: bytes, where: Path, sizes: tuple[int, int, int]) -> Ex
     for row, line in enumerate(lines[1:]):
         place = f"{where}, line {row + 2}"
         tags, columns, values = _row(line, place)
-        targets[row, _checked(tags, labels, f"{place}: labels")] = 1
-        features[row, _checked(columns, width, f"{place}: features")] = torch.tensor(values, dtype=torch.float64)
-    return Examples(single(features, where), targets)
+        targets[row, _check_numbers(tags, labels, f"{place}: labels")] = 1
+        features[row, _check_numbers(columns, width, f"{place}: features")] = torch.tensor(values, dtype=torch.float64)
+    return Examples(as_float32(features, where), targets)
 
 
 def read_split(data: bytes, where: Path, rows: int, split: int) -> Tensor:
@@ -117,7 +117,7 @@ def _row(line: str, where: str) -> tuple[list[int], list[int], list[float]]:
     return labels, columns, values
 
 
-def _checked(numbers: list[int], below: int, where: str) -> list[int]:
+def _check_numbers(numbers: list[int], below: int, where: str) -> list[int]:
     """Return numbers from 0 to ``below - 1``, each once."""
     if any(not 0 <= number < below for number in numbers) or len(set(numbers)) != len(numbers):
         raise DataError(f"{where} must have numbers from 0 to {below - 1}, each once, but do not.")

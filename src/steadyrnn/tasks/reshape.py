@@ -1,4 +1,4 @@
-"""Rows of numbers as sequences: so many of them a step."""
+"""Rows of numbers reshaped into sequences, a fixed count per step."""
 
 from torch import Tensor
 
@@ -16,9 +16,9 @@ def time_major(rows: Tensor, features: int | None) -> Tensor:
 
 
 def features_per_step(length: int) -> int:
-    r"""Return how many numbers of a series a step takes: the largest divisor D of L with :math:`D \le \sqrt{L}`.
+    r"""Return how many numbers of a series a step reads: the largest divisor D of L with :math:`D \le \sqrt{L}`.
 
-    So there are :math:`T = L / D \ge \sqrt{L}` steps; a prime length gives one number a step.
+    So there are :math:`T = L / D \ge \sqrt{L}` steps; a prime length gives one number per step.
 
     Example:
         >>> features_per_step(176), features_per_step(251)

@@ -1,6 +1,7 @@
-"""Losses, the sums they are scored by, and scores from sums: squared error and cross-entropy."""
+"""Losses, the sums that scores are made of, and scores from sums: squared error and cross-entropy."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,7 +9,12 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from steadyrnn.errors import ShapeError
 
-__all__ = ["class_loss", "class_scores", "class_summary", "square_loss", "square_scores", "square_summary"]
+from .base import Batch, Task
+
+__all__ = [
+    *("ClassificationTask", "RegressionTask"),
+    *("class_loss", "class_scores", "class_summary", "square_loss", "square_scores", "square_summary"),
+]
 
 
 def square_loss(output: Tensor, target: Tensor) -> Tensor:
@@ -83,3 +89,45 @@ def _check_classes(logits: Tensor, target: Tensor) -> None:
             f"`logits` must have shape {tuple(target.shape)} and one more dimension, of classes, "
             f"but have shape {tuple(logits.shape)}."
         )
+
+
+class Scoring(NamedTuple):
+    """How outputs are scored: the loss, the sums of a batch, and the scores from sums."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    scores: Callable[[Tensor, Tensor], dict[str, Tensor]]
+    summary: Callable[[Mapping[str, float]], dict[str, float]]
+
+
+class ScoredTask(Task):
+    """The half of a task that scores."""
+
+    scoring: ClassVar[Scoring]
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the mean loss of a batch."""
+        return self.scoring.loss(output, batch.target)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return sums over the batch, and the number of targets."""
+        return self.scoring.scores(output, batch.target)
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return the scores from sums."""
+        return self.scoring.summary(sums)
+
+
+class ClassificationTask(ScoredTask):
+    """Classes, by cross-entropy and accuracy."""
+
+    metric = "accuracy"
+    higher_is_better = True
+    scoring = Scoring(class_loss, class_scores, class_summary)
+
+
+class RegressionTask(ScoredTask):
+    """Numbers, by the mean squared error."""
+
+    metric = "loss"
+    higher_is_better = False
+    scoring = Scoring(square_loss, square_scores, square_summary)

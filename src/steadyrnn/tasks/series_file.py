@@ -1,4 +1,4 @@
-"""Files of the UCR archive, release of 2018: a series a line, its label first, between tabs."""
+"""Files of the UCR archive, release of 2018: one series per line, its label first, between tabs."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyrnn.errors import DataError
 
-from .examples import single
+from .examples import as_float32
 
 __all__ = ["read_series"]
 
@@ -36,13 +36,13 @@ def read_series(data: bytes, where: Path, rows: int, length: int, labels: Sequen
     table = [_numbers(line, f"{where}, line {number}", length) for number, line in enumerate(lines, 1)]
     classes = [_class(row[0], f"{where}, line {number}", labels) for number, row in enumerate(table, 1)]
     series = torch.tensor(table, dtype=torch.float64)[:, 1:]
-    return single(series, where), torch.tensor(classes)
+    return as_float32(series, where), torch.tensor(classes)
 
 
 def _lines(data: bytes, where: Path) -> list[bytes]:
     """Return the lines of a file whose form is right."""
     if not data.strip():
-        raise DataError(f"{where} must have a series a line, but is empty.")
+        raise DataError(f"{where} must have one series per line, but is empty.")
     if b"\r" in data:
         raise DataError(f"{where} must have line ends of one byte (LF), but has CR: it was converted. Obtain it again.")
     first = data.split(b"\n", 1)[0]

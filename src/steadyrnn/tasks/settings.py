@@ -8,7 +8,6 @@ from typing import ClassVar, get_args, get_type_hints
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 
 __all__ = [
-    "TASK_SETTINGS",
     "AdditionSettings",
     "BibtexSettings",
     "ContractiveSettings",
@@ -210,7 +209,7 @@ class MnistSettings(StoredSettings):
 
 @dataclass(frozen=True)
 class MnistRowsSettings(MnistSettings):
-    """Digits read an image row a step: 28 steps of 28 pixels."""
+    """Digits read one image row per step: 28 steps of 28 pixels."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +281,7 @@ class UcrSettings(StoredSettings):
 
 @dataclass(frozen=True)
 class MultiLabelSettings(StoredSettings):
-    """Several labels a row, for networks without time.
+    """Several labels per row, for networks without time.
 
     Args:
         validation: Fraction of the training rows to hold out.
@@ -309,23 +308,3 @@ class MediamillSettings(MultiLabelSettings):
     """Concepts in video shots: 120 features, 101 labels; the user brings the files."""
 
     data_set: ClassVar[str] = "mediamill"
-
-
-TASK_SETTINGS: dict[str, type[TaskSettings]] = {
-    "addition": AdditionSettings,
-    "copy": CopySettings,
-    "recall": RecallSettings,
-    "largest": LargestSettings,
-    "contractive": ContractiveSettings,
-    "stable-system": StableSystemSettings,
-    "mnist": MnistSettings,
-    "mnist-rows": MnistRowsSettings,
-    "pixel-mnist": PixelMnistSettings,
-    "permuted-mnist": PermutedMnistSettings,
-    "ptb": PtbSettings,
-    "wikitext-2": WikiText2Settings,
-    "ucr": UcrSettings,
-    "bibtex": BibtexSettings,
-    "mediamill": MediamillSettings,
-}
-"""Every task by name."""

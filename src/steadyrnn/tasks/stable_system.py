@@ -1,7 +1,6 @@
 """Regression of one number on a Gaussian sequence, with or without a stable system behind it."""
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,9 +8,9 @@ from torch import Tensor
 from steadyrnn.checks import check_interval, check_positive_int
 from steadyrnn.errors import ArgumentError, not_among
 
-from .base import Batch, Interface, Task
+from .base import Batch, Interface
 from .hashing import Stream, gaussian, uniform
-from .scoring import square_loss, square_scores, square_summary
+from .scoring import RegressionTask
 from .settings import StableSystemSettings
 from .splits import EpochOrder, cut, split_counts
 
@@ -19,7 +18,7 @@ __all__ = ["StableSystem", "impulse_response"]
 
 _DEVIATION = 2.0  # of an input: x_t is normal with covariance 4 I
 _RANGE = 2.0  # a target is uniform from -2 to 2
-_BLOCK = 256  # training examples drawn at a time: their random words take three times the room of the numbers
+_BLOCK = 256  # training examples drawn at a time: their random words need three times the memory of the numbers
 _TARGET = -1  # position of that draw; those from 0 on are inputs
 
 
@@ -49,7 +48,7 @@ def impulse_response(seed: int, length: int, inputs: int, bound: float) -> Tenso
     return kernel
 
 
-class StableSystem(Task):
+class StableSystem(RegressionTask):
     r"""Fit one number to a sequence of Gaussian vectors.
 
     Inputs :math:`x_1, \dots, x_T` are independent, normal with covariance :math:`4 I`. With ``target="uniform"``, as in the
@@ -77,9 +76,6 @@ class StableSystem(Task):
     References:
         Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. Section 7.1 and appendix A.5.
     """
-
-    metric: ClassVar[str] = "loss"
-    higher_is_better: ClassVar[bool] = False
 
     def __init__(self, settings: StableSystemSettings) -> None:
         super().__init__()
@@ -127,18 +123,6 @@ class StableSystem(Task):
             self._examples(Stream[split.upper()], torch.arange(rows.start, rows.stop, device=self.device))
             for rows in cut(split, self._counts, batch_size)
         )
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error."""
-        return square_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the sum of squared errors and the number of examples."""
-        return square_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean squared error."""
-        return square_summary(sums)
 
     def to(self, device: torch.device | str) -> "StableSystem":
         """Move the system's response, drop the training examples; return the task itself."""

@@ -12,8 +12,8 @@ from steadyrnn.checks import check_count, check_finite, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 from .base import Batch, Interface, Task
-from .guessing import class_guess
-from .scoring import class_loss, class_scores, class_summary, square_loss, square_scores, square_summary
+from .constant_baseline import class_baseline
+from .scoring import ClassificationTask, RegressionTask
 from .splits import EpochOrder, cut
 
 __all__ = ["Part", "TensorClassification", "TensorRegression"]
@@ -52,7 +52,6 @@ class Part:
 class TensorTask(Task):
     """What the two kinds share: the splits, and the order of training examples, which is a new one each epoch."""
 
-    higher_is_better = False
     dimensions: ClassVar[int]  # of the target of sequences that have one each
 
     def _take(self, train: Part, validation: Part | None, test: Part | None, seed: int) -> None:
@@ -169,7 +168,7 @@ def _check_lengths(name: str, part: Part, reads: str) -> None:
         )
 
 
-class TensorClassification(TensorTask):
+class TensorClassification(TensorTask, ClassificationTask):
     """Name the class of each of your sequences, of each of their steps, or of rows without time.
 
     Args:
@@ -186,8 +185,6 @@ class TensorClassification(TensorTask):
         Interface(inputs=2, outputs=2, vocabulary=None, reads='last', carries_state=False)
     """
 
-    metric = "accuracy"
-    higher_is_better = True
     dimensions = 1
 
     def __init__(
@@ -227,22 +224,10 @@ class TensorClassification(TensorTask):
     @property
     def baselines(self) -> Mapping[str, float]:
         """Entropy of the test labels, share of the commonest."""
-        return class_guess(self.parts["test"].target)
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy."""
-        return class_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return sums of cross-entropy, right answers, examples."""
-        return class_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return loss and accuracy."""
-        return class_summary(sums)
+        return class_baseline(self.parts["test"].target)
 
 
-class TensorRegression(TensorTask):
+class TensorRegression(TensorTask, RegressionTask):
     """Predict numbers from your sequences, at each of their steps or behind the last, or from rows without time.
 
     Args:
@@ -258,7 +243,6 @@ class TensorRegression(TensorTask):
         (2, 'last')
     """
 
-    metric = "loss"
     dimensions = 2
 
     def __init__(self, train: Part, validation: Part | None = None, test: Part | None = None, seed: int = 0) -> None:
@@ -290,15 +274,3 @@ class TensorRegression(TensorTask):
         """The variance of the test targets about their own mean."""
         target = self.parts["test"].target.double().flatten(0, -2)
         return {"loss": float((target - target.mean(0)).square().mean())}
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error."""
-        return square_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the sum of squared errors and their number."""
-        return square_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean squared error."""
-        return square_summary(sums)

@@ -13,7 +13,7 @@ from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError, DataError, ShapeError, not_among
 
 from .base import Batch, Interface, Task
-from .guessing import class_guess
+from .constant_baseline import class_baseline
 from .locate import data_folder, read_file
 from .settings import TextSettings
 from .splits import check_step
@@ -46,8 +46,9 @@ class Language(Task):
     N - 1 predictions, :math:`x_i \to x_{i+1}`.
 
     *Training* cuts it into B rows (the batch size) of :math:`n = \lfloor (N - 1) / B \rfloor` successive predictions and reads
-    ``bptt`` steps of all rows a batch: row b of the next batch goes on where row b of this one ended, so the state is carried;
-    the first batch of an epoch is ``fresh``. At most B - 1 predictions at the very end are left out. The seed has no part.
+    ``bptt`` steps of all rows per batch: row b of the next batch goes on where row b of this one ended, so the state is
+    carried; the first batch of an epoch is ``fresh``. At most B - 1 predictions at the very end are left out. The seed
+    has no part.
 
     *Validation and test* count every one of the N - 1 predictions exactly once, in ``evaluation_rows`` rows whose lengths
     differ by at most one (the shorter ones end in a step whose target does not count). A row starts without memory of the one
@@ -82,7 +83,7 @@ class Language(Task):
     @property
     def baselines(self) -> Mapping[str, float]:
         """Entropy of the words that the test text asks for, each by itself, and its exponential."""
-        loss = class_guess(self.texts["test"][1:])["loss"]
+        loss = class_baseline(self.texts["test"][1:])["loss"]
         return {"loss": loss, "perplexity": math.exp(loss)}
 
     def epoch_steps(self, batch_size: int) -> int:

@@ -1,19 +1,16 @@
 """Classification of the UCR archive's time series."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from steadyrnn.errors import ArgumentError
 
-from .base import Batch, Interface, Task
-from .examples import Examples, Splits, held_out
-from .guessing import class_guess
+from .base import Batch, Interface
+from .constant_baseline import class_baseline
+from .examples import Examples, Splits, StoredTask, count_held_out
 from .locate import data_folder, read_file
 from .reshape import features_per_step, time_major
-from .scoring import class_loss, class_scores, class_summary
+from .scoring import ClassificationTask
 from .series_file import read_series
 from .settings import UcrSettings
 from .ucr_sets import UcrSet, ucr_set
@@ -21,14 +18,14 @@ from .ucr_sets import UcrSet, ucr_set
 __all__ = ["Ucr", "read_ucr"]
 
 
-class Ucr(Task):
+class Ucr(StoredTask, ClassificationTask):
     r"""Name the class of a time series; the 21 sets of the paper's Table 4.
 
-    A series of L numbers, z-normalized in the archive, is read D a step: input (L/D, B, D), with D the largest divisor of L
-    up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.reshape.features_per_step`), except for 50words, where the table has 27
-    steps of 10. Labels become classes 0..C-1 in ascending order. Training and test series are those of the archive's
-    release of 2015, which the paper used, read from the files of 2018: for three sets that exchanges TRAIN and TEST. 20 % of
-    the training series are held out, drawn by the seed; the paper does not give its draw.
+    A series of L numbers, z-normalized in the archive, is read D numbers per step: input (L/D, B, D), with D the largest
+    divisor of L up to :math:`\sqrt{L}` (:func:`~steadyrnn.tasks.reshape.features_per_step`), except for 50words, where the
+    table has 27 steps of 10. Labels become classes 0..C-1 in ascending order. Training and test series are those of the
+    archive's release of 2015, which the paper used, read from the files of 2018: for three sets that exchanges TRAIN and TEST.
+    20 % of the training series are held out, drawn by the seed; the paper does not give its draw.
 
     The paper's networks have one output for each integer from 0 to the largest label, so some outputs never are right;
     ``paper_outputs`` adds as many, behind those of the classes, which makes the table's numbers of parameters.
@@ -42,15 +39,12 @@ class Ucr(Task):
         Dau et al. The UCR Time Series Classification Archive. 2018.
     """
 
-    metric = "accuracy"
-    higher_is_better = True
-
     def __init__(self, settings: UcrSettings) -> None:
         super().__init__()
         self.settings, self.known = settings, ucr_set(settings.dataset)
         self.features = _features(settings.features_per_step, self.known)
         train, test = read_ucr(data_folder(settings.data_dir), self.known)
-        self.splits = Splits(train, test, held_out(settings.validation, len(train)), settings.seed)
+        self.splits = Splits(train, test, count_held_out(settings.validation, len(train)), settings.seed)
 
     @property
     def interface(self) -> Interface:
@@ -61,37 +55,7 @@ class Ucr(Task):
     @property
     def baselines(self) -> Mapping[str, float]:
         """Entropy of the test labels, share of the commonest."""
-        return class_guess(self.splits.parts["test"].targets)
-
-    def epoch_steps(self, batch_size: int) -> int:
-        """Return how many batches it takes to see every training series."""
-        return self.splits.order.steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return training batch number ``step``."""
-        return self._batch(self.splits.train_examples(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Yield the series of a split in order."""
-        return map(self._batch, self.splits.batches(split, batch_size))
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy."""
-        return class_loss(output, batch.target)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return sums of cross-entropy, right answers, series."""
-        return class_scores(output, batch.target)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return loss and accuracy."""
-        return class_summary(sums)
-
-    def to(self, device: torch.device | str) -> "Ucr":
-        """Move the series."""
-        super().to(device)
-        self.splits.to(self.device)
-        return self
+        return class_baseline(self.splits.parts["test"].targets)
 
     def _batch(self, series: Examples) -> Batch:
         return Batch(time_major(series.features, self.features), series.targets)
@@ -107,7 +71,7 @@ def read_ucr(folder: Path, known: UcrSet) -> tuple[Examples, Examples]:
 
 
 def _features(asked: int | None, known: UcrSet) -> int:
-    """Return how many numbers a step takes."""
+    """Return how many numbers a step reads."""
     if asked is None:
         return known.features or features_per_step(known.length)
     if asked < 1 or known.length % asked:

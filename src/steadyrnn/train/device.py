@@ -11,7 +11,7 @@ from steadyrnn.errors import ArgumentError, DeviceError
 
 from .settings import TrainSettings
 
-__all__ = ["AUTOCAST", "SMALLEST_SCALE", "autocast", "choose_device", "machine", "make_scaler"]
+__all__ = ["AUTOCAST", "SMALLEST_SCALE", "autocast", "choose_device", "device_context", "make_scaler"]
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 """The dtypes of ``TrainSettings.autocast`` by name."""
@@ -42,11 +42,11 @@ def choose_device(name: str) -> torch.device:
 
 
 @contextmanager
-def machine(settings: TrainSettings) -> Iterator[None]:
+def device_context(settings: TrainSettings) -> Iterator[None]:
     """Set the number of threads and deterministic algorithms; put both back afterwards.
 
     Example:
-        >>> with machine(TrainSettings(threads=1, deterministic=True)):
+        >>> with device_context(TrainSettings(threads=1, deterministic=True)):
         ...     torch.are_deterministic_algorithms_enabled()
         True
     """

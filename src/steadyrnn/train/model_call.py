@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Interface
 
-__all__ = ["Part", "batch_rows", "call_model", "cut", "detached", "join_states", "state_tensors", "state_with"]
+__all__ = ["Part", "batch_rows", "call_model", "cut", "detach_state", "join_states", "state_tensors", "state_with"]
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ def join_states(states: Sequence[Any]) -> Any:
     return state_with(states[0], [torch.cat(pieces, 1) for pieces in zip(*map(state_tensors, states), strict=True)])
 
 
-def detached(state: Any) -> Any:
+def detach_state(state: Any) -> Any:
     """Return a state that gradients do not flow through, in memory of its own.
 
     A view would keep the outputs of all steps alive. And how a tensor lies in memory may decide the last bits of a product:
     here it lies as one that comes from a checkpoint.
 
     Example:
-        >>> detached((torch.ones(1, requires_grad=True), torch.ones(1)))[0].requires_grad
+        >>> detach_state((torch.ones(1, requires_grad=True), torch.ones(1)))[0].requires_grad
         False
     """
     tensors = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in state_tensors(state)]

@@ -5,20 +5,20 @@ import time
 import torch
 from torch import Tensor
 
-__all__ = ["Window"]
+__all__ = ["MovingAverage"]
 
 
-class Window:
+class MovingAverage:
     """Sums over the steps since the last line: losses, gradient norms, rows, seconds spent in training alone.
 
     Args:
         device: Where losses are.
 
     Example:
-        >>> window = Window(torch.device("cpu"))
-        >>> window.add(torch.tensor(2.0), torch.tensor(1.0), rows=8)
-        >>> window.add(torch.tensor(4.0), torch.tensor(3.0), rows=8)
-        >>> window.means()
+        >>> average = MovingAverage(torch.device("cpu"))
+        >>> average.add(torch.tensor(2.0), torch.tensor(1.0), rows=8)
+        >>> average.add(torch.tensor(4.0), torch.tensor(3.0), rows=8)
+        >>> average.means()
         (3.0, 2.0)
     """
 

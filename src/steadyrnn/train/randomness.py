@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyrnn.errors import CheckpointError
 
-__all__ = ["random_state", "restore_random_state", "seed_everything", "undisturbed"]
+__all__ = ["keep_random_state", "random_state", "restore_random_state", "seed_everything"]
 
 _WORDS = 624  # of the Mersenne twister
 
@@ -75,11 +75,11 @@ def restore_random_state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def keep_random_state() -> Iterator[None]:
     """Put every random state back afterwards: whether a run is measured must not change it.
 
     Example:
-        >>> with undisturbed():
+        >>> with keep_random_state():
         ...     a = torch.rand(2)
         >>> bool((torch.rand(2) == a).all())
         True

@@ -83,21 +83,21 @@ def capture(stepper: Stepper, position: Position, description: Mapping[str, Any]
     held, keys = optimizer_state(stepper.model, stepper.optimizer)
     random, random_facts = random_state()
     carried = state_tensors(stepper.state)
-    window = stepper.window
+    average = stepper.average
     tensors = weights_of(stepper.model)
     tensors |= {f"optimizer.{name}": tensor for name, tensor in held.items()}
     tensors |= {f"random.{name}": tensor for name, tensor in random.items()}
     tensors |= {f"carried.{place}": tensor for place, tensor in enumerate(carried)}
-    tensors |= {"window.loss": window.loss, "window.norm": window.norm}
+    tensors |= {"window.loss": average.loss, "window.norm": average.norm}
     facts = asdict(position)
-    times = {"elapsed": facts.pop("elapsed"), "training": facts.pop("training"), "window": window.seconds}
+    times = {"elapsed": facts.pop("elapsed"), "training": facts.pop("training"), "window": average.seconds}
     return tensors, facts | {
         "times": times,
         "settings": dict(description),
         "optimizer": keys,
         "random": random_facts,
         "carried": None if stepper.state is None else "tensor" if isinstance(stepper.state, Tensor) else "tuple",
-        "window": {"steps": window.steps, "rows": window.rows},
+        "window": {"steps": average.steps, "rows": average.rows},
         "scaler": None if stepper.scaler is None else stepper.scaler.state_dict(),
     }
 
@@ -115,9 +115,10 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
         stepper.state = None if facts["carried"] is None else carried[0] if facts["carried"] == "tensor" else tuple(carried)
         if stepper.scaler is not None:
             stepper.scaler.load_state_dict(facts["scaler"])
-        window, sums = stepper.window, section(tensors, "window")
-        window.loss, window.norm = sums["loss"].to(device), sums["norm"].to(device)
-        window.steps, window.rows, window.seconds = facts["window"]["steps"], facts["window"]["rows"], facts["times"]["window"]
+        average, sums = stepper.average, section(tensors, "window")
+        average.loss, average.norm = sums["loss"].to(device), sums["norm"].to(device)
+        average.steps, average.rows = facts["window"]["steps"], facts["window"]["rows"]
+        average.seconds = facts["times"]["window"]
         restore_random_state(section(tensors, "random"), facts["random"])
         own = {name: facts[name] for name in ("step", "validation", "best", "test", "reason", "rows")}
         times = facts["times"]

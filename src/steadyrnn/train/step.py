@@ -14,8 +14,8 @@ from steadyrnn.tasks.base import Batch, Task
 from .clipping import clip, gradient_norm, recurrent_parameters
 from .device import SMALLEST_SCALE, autocast, make_scaler
 from .guard import Guard
-from .model_call import Part, batch_rows, call_model, cut, detached, join_states
-from .moving_average import Window
+from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states
+from .moving_average import MovingAverage
 from .optimizers import make_optimizer
 from .settings import TrainSettings
 
@@ -36,7 +36,7 @@ class Stepper:
 
     Attributes:
         state: What the model carries from batch to batch, where the task does that.
-        window: What has added up since the last line of metrics.
+        average: What has added up since the last line of metrics.
     """
 
     def __init__(self, model: nn.Module, task: Task, settings: TrainSettings, call: Callable[..., Any]) -> None:
@@ -46,7 +46,7 @@ class Stepper:
         fused = device.type == "cuda" and self.scaler is None and settings.optimizer.name != "rmsprop"
         self.optimizer = make_optimizer(model, settings.optimizer, fused or None)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.guard, self.window = Guard(device, waits=not fused), Window(device)
+        self.guard, self.average = Guard(device, waits=not fused), MovingAverage(device)
         if fused:
             self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -80,10 +80,10 @@ class Stepper:
             if scored:
                 own = self.task.scores(output.detach(), part.batch)
                 sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
-        self.state = detached(join_states(states))
+        self.state = detach_state(join_states(states))
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         norm = self._move(number, loss, factor)
-        self.window.add(loss, norm, batch_rows(batch, self.interface))
+        self.average.add(loss, norm, batch_rows(batch, self.interface))
         return sums
 
     def _forward(self, part: Part) -> tuple[Tensor, Any]:

@@ -14,10 +14,10 @@ from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
 from .arguments import check_arguments, check_settings
-from .device import choose_device, machine
+from .device import choose_device, device_context
 from .evaluation import evaluate
 from .progress import Progress, Silent
-from .randomness import seed_everything, undisturbed
+from .randomness import keep_random_state, seed_everything
 from .resuming import load_best, refuse_lost, take_up
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
@@ -107,7 +107,7 @@ def train(
     check_settings(settings)
     if resume and run is None:
         raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
-    with machine(settings):
+    with device_context(settings):
         return _Trainer(model, task, settings, run, callbacks, Silent() if progress is None else progress).run_to_the_end(
             resume
         )
@@ -177,7 +177,7 @@ class _Trainer:
     def _loop(self, signals: Signals) -> None:
         position = self.position
         self.progress.begin(self.total, position.step)
-        self.stepper.window.resume()
+        self.stepper.average.resume()
         try:
             while position.reason is None:
                 self._step()
@@ -208,7 +208,7 @@ class _Trainer:
         if not (validates or saves or self._probes(step)):
             return
         self.stepper.guard.check()
-        self.stepper.window.pause()
+        self.stepper.average.pause()
         if validates:
             self._validate()
         if last and position.reason is None:
@@ -217,7 +217,7 @@ class _Trainer:
             self._probe()
         if saves and position.reason is None:
             self._save()
-        self.stepper.window.resume()
+        self.stepper.average.resume()
 
     def _validate(self) -> None:
         position, task, settings = self.position, self.task, self.settings
@@ -255,7 +255,7 @@ class _Trainer:
         for name, callback in self.callbacks.items():
             if name in done:
                 continue
-            with undisturbed():
+            with keep_random_state():
                 record = callback(step, self.model)
             self.model.train()
             if self.run is not None:
@@ -265,7 +265,7 @@ class _Trainer:
 
     def _interrupt(self, number: int) -> None:
         self.stepper.guard.check()
-        self.stepper.window.pause()
+        self.stepper.average.pause()
         self._save()
         self._log_end("interrupted")
         raise Interrupted(number, self.position.step)
@@ -285,8 +285,8 @@ class _Trainer:
             self.run.save("last", tensors, capture(self.stepper, self.position, self.description)[1])
 
     def _result(self, reason: str) -> Result:
-        position, window = self.position, self.stepper.window
-        training = position.training + window.seconds
+        position, average = self.position, self.stepper.average
+        training = position.training + average.seconds
         return Result(
             last=position.validation,
             best=position.best,
@@ -295,7 +295,7 @@ class _Trainer:
             steps=position.step,
             reason=reason,
             seconds=self._elapsed(),
-            examples_per_second=(position.rows + window.rows) / training if training > 0 else 0.0,
+            examples_per_second=(position.rows + average.rows) / training if training > 0 else 0.0,
         )
 
     # Checkpoints
@@ -328,20 +328,20 @@ class _Trainer:
     # Lines of metrics
 
     def _log_training(self, sums: Mapping[str, Tensor], factor: float) -> None:
-        window, position = self.stepper.window, self.position
+        average, position = self.stepper.average, self.position
         self.stepper.guard.check()
-        loss, norm = window.means()
-        window.pause()
-        speed = window.rows / window.seconds if window.seconds > 0 else 0.0
+        loss, norm = average.means()
+        average.pause()
+        speed = average.rows / average.seconds if average.seconds > 0 else 0.0
         scores = self.task.summary({name: float(value) for name, value in sums.items()})
         rate = self.settings.optimizer.lr * factor
         own = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
         self._log("train", scores | own)
         self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
         self.shown |= {"examples/s": round(speed)}
-        position.rows, position.training = position.rows + window.rows, position.training + window.seconds
-        window.clear()
-        window.resume()
+        position.rows, position.training = position.rows + average.rows, position.training + average.seconds
+        average.clear()
+        average.resume()
 
     def _log(self, kind: str, values: Mapping[str, Any]) -> None:
         if self.run is not None:

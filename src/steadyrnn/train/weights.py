@@ -89,15 +89,15 @@ def refuse_names(what: str, expected: Iterable[str], given: Iterable[str]) -> No
         steadyrnn.errors.CheckpointError: The checkpoint does not fit the model: it has `bias`, which the model lacks...
     """
     want, have = set(expected), set(given)
-    faults = [f"it has {_listed(have - want)}, which the {what} lacks"] * bool(have - want)
-    faults += [f"it lacks {_listed(want - have)}"] * bool(want - have)
+    faults = [f"it has {_list_names(have - want)}, which the {what} lacks"] * bool(have - want)
+    faults += [f"it lacks {_list_names(want - have)}"] * bool(want - have)
     if faults:
         raise CheckpointError(
             f"The checkpoint does not fit the {what}: {', and '.join(faults)}. Build it as the run's config.json says."
         )
 
 
-def _listed(names: set[str], most: int = 5) -> str:
+def _list_names(names: set[str], most: int = 5) -> str:
     shown = ", ".join(f"`{name}`" for name in sorted(names)[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 

@@ -19,11 +19,11 @@ from steadyrnn.tasks.base import Interface, Task
 from steadyrnn.tasks.registry import make_task
 from steadyrnn.train.weights import load_weights
 
-from .configuration import Configuration, settings_of
+from .configuration import Configuration, make_settings
 
 __all__ = [
-    *("FACTS", "Trained", "configuration_of", "facts_of", "known_input_bound", "load_trained", "newest_run"),
-    *("sequence_model", "task_of"),
+    *("FACTS", "Trained", "read_configuration", "collect_facts", "find_input_bound", "load_trained", "find_newest_run"),
+    *("require_sequence_model", "build_task"),
 ]
 
 FACTS = "facts.json"
@@ -42,7 +42,7 @@ class Trained:
     step: int
 
 
-def newest_run(path: str | Path) -> Path:
+def find_newest_run(path: str | Path) -> Path:
     """Return the run at a path, or the newest below it."""
     return max(find_runs([Path(path)]), key=lambda run: ((run / "config.json").stat().st_mtime_ns, run.name))
 
@@ -54,18 +54,18 @@ def load_trained(path: str | Path, checkpoint: str | None = None) -> Trained:
         path: The run's folder, or one above: then the newest.
         checkpoint: ``best`` or ``last``; None is the best there is.
     """
-    run = Run.open(newest_run(path))
-    configuration = configuration_of(run)
-    interface = interface_of(run, configuration)
+    run = Run.open(find_newest_run(path))
+    configuration = read_configuration(run)
+    interface = read_interface(run, configuration)
     name = checkpoint or ("best" if "best" in run.checkpoints() else "last")
     stored = run.load(name)
-    model = build_fitting(run, configuration.model, interface, stored)
+    model = build_checked_model(run, configuration.model, interface, stored)
     load_weights(model, stored.tensors)
     step = stored.facts.get("step") if isinstance(stored.facts, dict) else None
     return Trained(run, configuration, interface, model.eval(), name, step if isinstance(step, int) else 0)
 
 
-def build_fitting(run: Run, settings: ModelSettings, interface: Interface, stored: Checkpoint) -> nn.Module:
+def build_checked_model(run: Run, settings: ModelSettings, interface: Interface, stored: Checkpoint) -> nn.Module:
     """Return a fresh model of a run; sizes that its checkpoint does not bear out are refused before memory is taken."""
     held = sum(tensor.numel() for tensor in stored.tensors.values())
     sizes = {**asdict(settings), **asdict(interface)}
@@ -80,7 +80,7 @@ def build_fitting(run: Run, settings: ModelSettings, interface: Interface, store
         raise RunError(f"`{run.folder}` has a configuration of which no model can be built: {error}") from error
 
 
-def sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
+def require_sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
     """Return the recurrent model of a run; of a network without time raise ``error``."""
     model = recurrent_part(trained.model)
     if not isinstance(model, SequenceModel):
@@ -91,7 +91,7 @@ def sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
     return model
 
 
-def known_input_bound(given: float | None, trained: Trained) -> tuple[float | None, str]:
+def find_input_bound(given: float | None, trained: Trained) -> tuple[float | None, str]:
     """Return the bound on the 2-norm of the layer's inputs, and where it comes from.
 
     It is as given, or that of the embedding, or what was measured in training, or None.
@@ -112,7 +112,7 @@ def known_input_bound(given: float | None, trained: Trained) -> tuple[float | No
     return None, "none is known"
 
 
-def task_of(configuration: Configuration, data_dir: str | None = None) -> Task:
+def build_task(configuration: Configuration, data_dir: str | None = None) -> Task:
     """Return the task of a configuration; ``data_dir`` names another data folder than it does."""
     settings: dict[str, Any] = asdict(configuration.task)
     if data_dir is not None and "data_dir" in settings:
@@ -120,7 +120,7 @@ def task_of(configuration: Configuration, data_dir: str | None = None) -> Task:
     return make_task(configuration.task_name, **settings)
 
 
-def configuration_of(run: Run) -> Configuration:
+def read_configuration(run: Run) -> Configuration:
     """Return the configuration of a run."""
     try:
         return Configuration.from_dict(run.config)
@@ -128,19 +128,19 @@ def configuration_of(run: Run) -> Configuration:
         raise RunError(f"`{run.folder}` has a config.json that this release cannot read: {error}") from error
 
 
-def interface_of(run: Run, configuration: Configuration) -> Interface:
+def read_interface(run: Run, configuration: Configuration) -> Interface:
     """Return what the model of a run takes and gives: as noted, or else as its task says."""
     if not (run.folder / FACTS).is_file():
-        return task_of(configuration).interface
+        return build_task(configuration).interface
     facts = run.read_json(FACTS)
     noted = facts.get("interface") if isinstance(facts, dict) else None
     try:
-        return settings_of(Interface, noted if isinstance(noted, dict) else {}, "interface")
+        return make_settings(Interface, noted if isinstance(noted, dict) else {}, "interface")
     except (SteadyError, TypeError) as error:
         raise RunError(f"`{run.folder / FACTS}` is damaged: {error}") from error
 
 
-def facts_of(configuration: Configuration, task: Task, model: nn.Module) -> dict[str, Any]:
+def collect_facts(configuration: Configuration, task: Task, model: nn.Module) -> dict[str, Any]:
     """Return what is noted of task and model beside the configuration."""
     full = {name: value for name, value in asdict(complete(configuration.model)).items() if value is not None}
     return {

@@ -16,7 +16,7 @@ from steadyrnn.probes.gradient_flow import gradient_flow
 from steadyrnn.probes.spectrum import spectral_margin, spectrum
 from steadyrnn.tasks.base import Task
 
-__all__ = ["PROBES", "callbacks", "certificate_record", "check_names", "measured_input_bound"]
+__all__ = ["PROBES", "check_probe_names", "make_probes", "measure_input_bound", "record_certificate"]
 
 Callback = Callable[[int, nn.Module], dict[str, Any]]
 
@@ -27,7 +27,7 @@ _ROWS, _LAGS, _OPERATIONS = 2, 128, 2e10
 """Of the measured gradient flow: rows of the batch, lags that are noted, and about how many operations it may cost."""
 
 
-def measured_input_bound(task: Task, batch_size: int) -> float | None:
+def measure_input_bound(task: Task, batch_size: int) -> float | None:
     """Return the largest 2-norm of any input of the validation split; None where inputs are tokens or rows."""
     if task.interface.vocabulary is not None or task.interface.reads == "row":
         return None
@@ -36,27 +36,27 @@ def measured_input_bound(task: Task, batch_size: int) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Refuse names of measurements that there are not."""
+def check_probe_names(names: Sequence[str]) -> None:
+    """Refuse the first name that is no measurement."""
     unknown = [name for name in names if name not in PROBES]
     if unknown:
         raise ArgumentError(not_among("probe.names", unknown[0], PROBES))
 
 
-def callbacks(task: Task, names: Sequence[str], batch_size: int) -> dict[str, Callback]:
+def make_probes(task: Task, names: Sequence[str], batch_size: int) -> dict[str, Callback]:
     """Return the measurements of these names for the trainer; none for a network without time."""
-    check_names(names)
+    check_probe_names(names)
     if task.interface.reads == "row":
         return {}
     made = {name: PROBES[name](task, batch_size) for name in names}
     return {name: _in_evaluation(callback) for name, callback in made.items()}
 
 
-def certificate_record(
+def record_certificate(
     model: nn.Module, input_bound: float | None, source: str | None, step: int, checkpoint: str
 ) -> dict[str, Any]:
     """Return what ``certificate.json`` holds: the certificate, or why there is none."""
-    certificate, reason = _certified(model, input_bound, "auto")
+    certificate, reason = _try_certify(model, input_bound, "auto")
     record = {
         "certificate": None if certificate is None else certificate.to_dict(),
         **{"reason": reason, "step": step, "checkpoint": checkpoint},
@@ -70,7 +70,7 @@ def certificate_record(
     return record
 
 
-def _certified(model: nn.Module, input_bound: float | None, effort: str) -> tuple[AnyCertificate | None, str | None]:
+def _try_certify(model: nn.Module, input_bound: float | None, effort: str) -> tuple[AnyCertificate | None, str | None]:
     part = recurrent_part(model)
     if not isinstance(part, SequenceModel):
         return None, "A network without time has no certificate: there is no state that could be forgotten."
@@ -86,7 +86,7 @@ def _spectrum(task: Task, batch_size: int) -> Callback:
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
         values = {_short(name): sigma for name, sigma in spectrum(recurrent_part(model)).items()}
         margins = {name: spectral_margin({name: sigma}) for name, sigma in values.items()}
-        return {"value": {name: _rounded(sigma) for name, sigma in values.items()}, "margin": margins}
+        return {"value": {name: _round(sigma) for name, sigma in values.items()}, "margin": margins}
 
     return measure
 
@@ -103,18 +103,18 @@ def _gradient_flow(task: Task, batch_size: int) -> Callback:
             flow = gradient_flow(part, rows[-steps:].to(next(model.parameters()).device))
         except SteadyError as error:  # a weight that is no number any more: the trainer says so by itself
             return {"value": {}, "reason": str(error)}
-        kept = _thinned(len(flow.lag))
+        kept = _thin(len(flow.lag))
         names = ("lag", "frobenius", "spectral", "low", "high")
-        return {"value": {name: _rounded(getattr(flow, name)[kept]) for name in names}}
+        return {"value": {name: _round(getattr(flow, name)[kept]) for name in names}}
 
     return measure
 
 
 def _certificate(task: Task, batch_size: int) -> Callback:
-    bound = measured_input_bound(task, batch_size)
+    bound = measure_input_bound(task, batch_size)
 
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
-        found, reason = _certified(model, bound, "fast")
+        found, reason = _try_certify(model, bound, "fast")
         if found is None:
             return {"value": {"contraction": None, "stable": False, "regime": "unknown"}, "reason": reason}
         return {"value": {"contraction": found.contraction, "stable": found.stable, "regime": found.regime}}
@@ -154,13 +154,13 @@ def _short(name: str) -> str:
     return name.removeprefix("rnn.").removesuffix(".h")
 
 
-def _rounded(values: Tensor) -> list[float] | list[int]:
+def _round(values: Tensor) -> list[float] | list[int]:
     """Return numbers as JSON: seven digits are what a picture needs."""
     listed: list[Any] = values.tolist()
     return listed if not values.is_floating_point() else [float(f"{value:.7g}") for value in listed]
 
 
-def _thinned(count: int) -> Tensor:
+def _thin(count: int) -> Tensor:
     """Return at most so many places as are noted, first and last among them."""
     even = torch.linspace(0, count - 1, min(count, _LAGS), dtype=torch.float64)
     places: Tensor = torch.unique(even.round().long())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from steadyrnn.errors import ArgumentError, CheckpointError
@@ -16,28 +17,26 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 
-__all__ = ["layer_of_file", "layer_of_weights"]
+__all__ = ["build_layer", "load_layer"]
 
 _NAME = re.compile(r"(?P<prefix>.*?)(?P<name>((weight|bias)_(ih|hh)|initial_(state|cell))_l\d+(_reverse)?)")
 _CELLS: dict[int, Any] = {1: RNN, 3: GRU, 4: LSTM}
 
 
-def layer_of_file(path: Path, nonlinearity: str | None = None) -> nn.Module:
+def load_layer(path: Path, nonlinearity: str | None = None) -> nn.Module:
     """Return the layer whose weights a file holds under torch's names; the file is never executed, only read.
 
     Args:
         path: The file.
         nonlinearity: Of an RNN; None is tanh, as in torch. LSTM and GRU have none to choose.
     """
-    from safetensors.torch import load_file
-
     try:
         tensors = load_file(path)
     except Exception as error:  # the reader of safetensors raises many kinds
         if path.suffix != ".safetensors" and _is_pickle(path):
             raise CheckpointError(_way_out(path)) from error
         raise CheckpointError(f"`{path}` is no safetensors file that can be read: {error}.") from error
-    return layer_of_weights(tensors, nonlinearity, str(path))
+    return build_layer(tensors, nonlinearity, str(path))
 
 
 def _is_pickle(path: Path) -> bool:
@@ -57,7 +56,7 @@ def _way_out(path: Path) -> str:
     )
 
 
-def layer_of_weights(tensors: Mapping[str, Tensor], nonlinearity: str | None, source: str) -> nn.Module:
+def build_layer(tensors: Mapping[str, Tensor], nonlinearity: str | None, source: str) -> nn.Module:
     """Return the layer of weights under torch's names, all behind one prefix; what else there is is passed over."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():

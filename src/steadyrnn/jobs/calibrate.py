@@ -1,4 +1,4 @@
-"""``steadyrnn bench --calibrate``: how long each engine takes for a step on this GPU, written as a table for ``auto``."""
+"""Measure how long each engine takes for a step on this GPU, and write the table that ``engine="auto"`` reads."""
 
 import random
 import statistics
@@ -22,15 +22,14 @@ from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.train.device import choose_device
 
 from .calibration_file import CalibrationFile
-from .output import Output
 
-__all__ = ["CASES", "Case", "calibrate", "chosen_cases", "measure"]
+__all__ = ["CASES", "Calibration", "Case", "calibrate", "choose_cases", "choose_engines", "measure"]
 
 STEPS, INPUTS = 128, 64
 _FEWEST, _MOST, _SECONDS = 3, 7, 0.1
 _ROW = 4  # calls in a row
 _OFF = 32
-"""How many times STYLE's allowance an engine may be off before it counts as wrong; cuDNN's tanh is by some thirty."""
+"""An engine counts as wrong if its error is this many times the larger of the reference's and 8 eps; cuDNN's tanh has 30."""
 
 
 class Case(NamedTuple):
@@ -61,11 +60,11 @@ CASES = tuple(_cases())
 """Every row of a table."""
 
 
-def chosen_cases(only: str | None, shard: str | None) -> list[Case]:
+def choose_cases(only: str | None, shard: str | None) -> list[Case]:
     """Return the rows to measure: those whose names have one of the patterns in them, and of these one of n parts.
 
     Example:
-        >>> [case.label for case in chosen_cases("lstm/n512/*/bfloat16,rnn-tanh/n32/B1/float32", None)][:2]
+        >>> [case.label for case in choose_cases("lstm/n512/*/bfloat16,rnn-tanh/n32/B1/float32", None)][:2]
         ['rnn-tanh/n32/B1/float32', 'lstm/n512/B1/bfloat16']
     """
     patterns = ["*"] if only is None else [f"*{part.strip()}*" for part in only.split(",")]
@@ -79,27 +78,58 @@ def chosen_cases(only: str | None, shard: str | None) -> list[Case]:
     return [found[place] for place in sorted(dealt[int(number) - 1 :: int(total)])]
 
 
-def calibrate(args: Any, output: Output, command: Sequence[str]) -> int:
-    """Measure and write; return the exit status: 1 where an engine failed or was wrong."""
-    cases, engines = chosen_cases(args.only, args.shard), chosen_engines(args.engines)
-    if args.device == "cpu" or not torch.cuda.is_available():
+class Calibration(NamedTuple):
+    """A table that was measured: its file, how many rows it has of how many, and what went wrong."""
+
+    path: Path
+    rows: int
+    of: int
+    faults: list[str]
+
+
+def calibrate(
+    out: str | Path | None = None,
+    *,
+    device: str = "auto",
+    only: str | None = None,
+    shard: str | None = None,
+    engines: str | None = None,
+    again: bool = False,
+    command: Sequence[str] = (),
+    note: Callable[[str], None] = lambda text: None,
+) -> Calibration:
+    """Measure the engines of a GPU and write their table, row by row.
+
+    Args:
+        out: The table's file, which may hold a part of it already; None is the device's name.
+        device: ``auto``, ``cuda`` or ``cuda:1``.
+        only: Parts of names of rows as ``rnn-relu/n512/B128/float32``, ``*`` for anything, separated by commas.
+        shard: ``i/n``: the i-th of n parts of the rows.
+        engines: Engines to measure, separated by commas; None is all.
+        again: Whether to measure rows that are there already.
+        command: The words that the table is noted to come from.
+        note: Called with a line about each row.
+
+    Raises:
+        DeviceError: There is no GPU.
+    """
+    cases, chosen = choose_cases(only, shard), choose_engines(engines)
+    if device == "cpu" or not torch.cuda.is_available():
         raise DeviceError("`--calibrate` measures the engines of a GPU, but torch sees no CUDA device here (or was told cpu).")
-    device = choose_device(args.device)
-    name = torch.cuda.get_device_name(device)
-    path = Path(f"{slug(name)}.json" if args.out is None else args.out)
-    facts = {"device": name, "capability": list(torch.cuda.get_device_capability(device)), "steps": STEPS, "inputs": INPUTS}
+    where = choose_device(device)
+    name = torch.cuda.get_device_name(where)
+    path = Path(f"{slug(name)}.json" if out is None else out)
+    facts = {"device": name, "capability": list(torch.cuda.get_device_capability(where)), "steps": STEPS, "inputs": INPUTS}
     file = CalibrationFile(path, facts, command)
-    faults = measure_all(cases, device, file, output, args.again, engines)
-    output.text(f"{path}: {len(file.rows)} of {len(CASES)} rows. STEADYRNN_CALIBRATION={path} makes `auto` go by it.")
-    output.result({"table": path, "rows": len(file.rows), "of": len(CASES), "faults": faults})
-    return 1 if faults else 0
+    faults = measure_all(cases, where, file, note, again, chosen)
+    return Calibration(path, len(file.rows), len(CASES), faults)
 
 
-def chosen_engines(names: str | None) -> list[Engine]:
+def choose_engines(names: str | None) -> list[Engine]:
     """Return the engines to measure.
 
     Example:
-        >>> [engine.name for engine in chosen_engines("cudnn, cuda")]
+        >>> [engine.name for engine in choose_engines("cudnn, cuda")]
         ['cudnn', 'cuda']
     """
     wanted = [*ENGINES] if names is None else [name.strip() for name in names.split(",")]
@@ -110,13 +140,13 @@ def chosen_engines(names: str | None) -> list[Engine]:
 
 
 def measure_all(
-    cases: Sequence[Case], device: torch.device, file: CalibrationFile, output: Output, again: bool,
+    cases: Sequence[Case], device: torch.device, file: CalibrationFile, note: Callable[[str], None], again: bool,
     chosen: Sequence[Engine] | None = None,
 ) -> list[str]:  # fmt: skip
     """Measure rows that are not there yet, write each; return what went wrong."""
     faults: list[str] = []
     for case in cases:
-        run = make(case, device)
+        run = make_recurrence(case, device)
         engines = [engine for engine in chosen or ENGINES.values() if engine.refusal(run) is None]
         if not again and file.has(case._asdict(), [engine.name for engine in engines]):
             continue
@@ -124,11 +154,11 @@ def measure_all(
         file.add(row)
         faults += wrong
         times = ", ".join(f"{name} {row['forward'][name]:.4g}/{time:.4g}" for name, time in row["training"].items())
-        output.note("; ".join([f"{case.label}: {times} us", *wrong]))
+        note("; ".join([f"{case.label}: {times} us", *wrong]))
     return faults
 
 
-def make(case: Case, device: torch.device, steps: int = STEPS) -> Recurrence:
+def make_recurrence(case: Case, device: torch.device, steps: int = STEPS) -> Recurrence:
     """Return a recurrence of a case that neither grows nor dies out, from a fixed seed."""
     cell, n = CELLS[case.cell], case.n
     gates, generator = len(cell.gates), torch.Generator(device).manual_seed(0)
@@ -160,7 +190,7 @@ def measure(case: Case, run: Recurrence, engines: Sequence[Engine]) -> tuple[dic
             error = _error(engine, run, truth)
             if not error <= allowed:
                 raise EngineError(f"it is off by {error:.2g}, which is above {allowed:.2g}")
-            times = [_microseconds(call, run) for call in (_forward(engine, run), _training(engine, run))]
+            times = [_microseconds(call, run) for call in (_forward_call(engine, run), _training_call(engine, run))]
         except Exception as error:  # of a compiler, a kernel, of memory: the others can still be measured
             faults.append(f"{case.label}: {engine.name} has no figure, since {str(error).splitlines()[0]}")
             continue
@@ -186,7 +216,7 @@ def _error(engine: Engine, run: Recurrence, truth: Tensor) -> float:
     return float((engine.run(run)[0].double() - truth).norm() / truth.norm())
 
 
-def _forward(engine: Engine, run: Recurrence) -> Callable[[], object]:
+def _forward_call(engine: Engine, run: Recurrence) -> Callable[[], object]:
     def call() -> object:
         with torch.no_grad():
             return engine.run(run)
@@ -194,7 +224,7 @@ def _forward(engine: Engine, run: Recurrence) -> Callable[[], object]:
     return call
 
 
-def _training(engine: Engine, run: Recurrence) -> Callable[[], object]:
+def _training_call(engine: Engine, run: Recurrence) -> Callable[[], object]:
     leaves = [tensor for tensor in run.tensors if tensor is not None and tensor.requires_grad]
     cotangent = torch.ones(*run.input.shape[:2], run.state[0].shape[1], dtype=run.input.dtype, device=run.input.device)
     return lambda: torch.autograd.grad(engine.run(run)[0], leaves, cotangent)

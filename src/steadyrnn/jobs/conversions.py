@@ -20,11 +20,11 @@ from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated, recurrent_part
 
-__all__ = ["FORMS", "Converted", "Wish"]
+__all__ = ["FORMS", "ConversionOptions", "ConvertedModel"]
 
 
 @dataclass(frozen=True)
-class Wish:
+class ConversionOptions:
     """What a user asks of a conversion."""
 
     input_bound: float | None = None
@@ -35,7 +35,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     """A converted model.
 
     Args:
@@ -65,7 +65,7 @@ SR = ("import steadyrnn as sr",)
 TRUNCATED = ("from steadyrnn.models.truncated import Truncated",)
 
 
-def _unitary(model: Whole, wish: Wish) -> Converted:
+def _unitary(model: Whole, wish: ConversionOptions) -> ConvertedModel:
     made = to_unitary(model, wish.input_bound, wish.horizon, wish.approximate)
     unitary: Any = _part(made).rnn
     report = unitary.report
@@ -77,19 +77,19 @@ def _unitary(model: Whole, wish: Wish) -> Converted:
         f"model = with_layer(model, rnn)\n    {LOAD}",
     )
     imports = (
-        *("import json", *SR, *_truncated(model), "from steadyrnn.convert.model import with_layer"),
+        *("import json", *SR, *_truncated_imports(model), "from steadyrnn.convert.model import with_layer"),
         "from steadyrnn.convert.unitary_rnn import UnitaryReport, UnitaryRNN",
     )
     tensors = dict(made.state_dict())
-    return Converted(tensors, imports, code, report.to_dict(), str(report), _distance(made, model, x))
+    return ConvertedModel(tensors, imports, code, report.to_dict(), str(report), _distance(made, model, x))
 
 
-def _feedforward(model: Whole, wish: Wish) -> Converted:
+def _feedforward(model: Whole, wish: ConversionOptions) -> ConvertedModel:
     if isinstance(model, Truncated):
         raise ConversionError(
             f"The model is feed-forward already: an output looks at the last {model.context} inputs. Convert it --to torch."
         )
-    bound = _needed(wish.input_bound)
+    bound = _require_bound(wish.input_bound)
     made = to_feedforward(model, wish.eps, bound)
     x = _inputs(model, bound, min(2 * made.window, 1000))
     code = (
@@ -97,10 +97,10 @@ def _feedforward(model: Whole, wish: Wish) -> Converted:
         f"model = sr.to_feedforward(model.eval(), eps={wish.eps!r}, input_bound={bound!r})",
     )  # fmt: skip
     report, check = made.report, _distance(made, model, x)
-    return Converted(plain_weights(model), SR, code, report.to_dict(), str(report), check, "logits = model(input)")
+    return ConvertedModel(plain_weights(model), SR, code, report.to_dict(), str(report), check, "logits = model(input)")
 
 
-def _parallel(model: Whole, wish: Wish) -> Converted:
+def _parallel(model: Whole, wish: ConversionOptions) -> ConvertedModel:
     made = to_parallel(model, wish.tol, input_bound=wish.input_bound)
     x = _inputs(_part(model), wish.input_bound, 2048)
     with torch.no_grad():
@@ -117,10 +117,10 @@ def _parallel(model: Whole, wish: Wish) -> Converted:
         *_model_code(model, _layer_code(_layer(model))), LOAD,
         f"model = sr.to_parallel(model.eval(), tol={wish.tol!r}, input_bound={wish.input_bound!r})",
     )  # fmt: skip
-    return Converted(plain_weights(model), (*SR, *_truncated(model)), code, facts, words, check)
+    return ConvertedModel(plain_weights(model), (*SR, *_truncated_imports(model)), code, facts, words, check)
 
 
-def _torch(model: Whole, wish: Wish) -> Converted:
+def _torch(model: Whole, wish: ConversionOptions) -> ConvertedModel:
     made: Any = to_torch(model)
     layer: Any = _part(made).rnn
     kind = type(layer).__name__
@@ -129,11 +129,11 @@ def _torch(model: Whole, wish: Wish) -> Converted:
     words = f"torch.nn.{kind} with the weights as they are used; the constraint that kept them has no part any more"
     found = {"class": kind}, words, _distance(made, model, _inputs(_part(model), wish.input_bound, 256))
     if isinstance(model, Truncated):
-        return Converted(dict(made.state_dict()), (*SR, *TRUNCATED), (*_model_code(model, code), LOAD), *found)
-    return Converted(dict(made.state_dict()), (), ("model = Model()", LOAD), *found, classes=_torch_class(model, code))
+        return ConvertedModel(dict(made.state_dict()), (*SR, *TRUNCATED), (*_model_code(model, code), LOAD), *found)
+    return ConvertedModel(dict(made.state_dict()), (), ("model = Model()", LOAD), *found, classes=_torch_class(model, code))
 
 
-FORMS: Mapping[str, Callable[[Whole, Wish], Converted]] = {
+FORMS: Mapping[str, Callable[[Whole, ConversionOptions], ConvertedModel]] = {
     "unitary": _unitary,
     "feedforward": _feedforward,
     "parallel": _parallel,
@@ -153,7 +153,7 @@ def _layer(model: Whole) -> RecurrentLayer:
     return layer  # type: ignore[no-any-return]
 
 
-def _truncated(model: Whole) -> tuple[str, ...]:
+def _truncated_imports(model: Whole) -> tuple[str, ...]:
     return TRUNCATED if isinstance(model, Truncated) else ()
 
 
@@ -200,7 +200,7 @@ def _linear(inputs: int, outputs: int, bias: bool) -> str:
     return f"torch.nn.Linear({inputs}, {outputs}, bias={bias})"
 
 
-def _needed(input_bound: float | None) -> float:
+def _require_bound(input_bound: float | None) -> float:
     if input_bound is None:
         raise ConversionError("A feed-forward equivalent is proven for inputs up to a norm only: give --input-bound.")
     return input_bound

@@ -1,4 +1,4 @@
-"""From nested mappings to settings and back; free of torch."""
+"""All that decides a run, and its stored form; free of torch."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -7,10 +7,11 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.models.settings import ModelSettings
-from steadyrnn.tasks.settings import TASK_SETTINGS, TaskSettings
+from steadyrnn.tasks.registry import TASKS
+from steadyrnn.tasks.settings import TaskSettings
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["FORMAT", "Configuration", "settings_of"]
+__all__ = ["FORMAT", "Configuration", "make_settings"]
 
 FORMAT = 1
 """The version of the form a configuration is stored in."""
@@ -25,7 +26,7 @@ class Configuration:
     """All that decides a run.
 
     Args:
-        task_name: Of ``TASK_SETTINGS``.
+        task_name: Of ``TASKS``.
         task: Its settings.
         model: The model's.
         train: The trainer's.
@@ -40,7 +41,7 @@ class Configuration:
         """Return the form it is stored in; options of the model that were left open are left out."""
         model = {name: value for name, value in asdict(self.model).items() if value is not None}
         task = {"name": self.task_name, **asdict(self.task)}
-        return {"format": FORMAT, "task": _listed(task), "model": _listed(model), "train": _listed(asdict(self.train))}
+        return {"format": FORMAT, "task": _to_lists(task), "model": _to_lists(model), "train": _to_lists(asdict(self.train))}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Configuration":
@@ -60,21 +61,38 @@ class Configuration:
         name = task.pop("name", None)
         if not isinstance(name, str):
             raise ArgumentError(f"`task.name` must be a text, but is {_brief(name)}.")
-        if name not in TASK_SETTINGS:
-            raise ArgumentError(not_among("task.name", name, TASK_SETTINGS))
+        if name not in TASKS:
+            raise ArgumentError(not_among("task.name", name, TASKS))
         parts = (
-            settings_of(TASK_SETTINGS[name], task, "task"),
-            settings_of(ModelSettings, stored["model"], "model"),
-            settings_of(TrainSettings, stored["train"], "train"),
+            make_settings(TASKS[name].settings, task, "task"),
+            make_settings(ModelSettings, stored["model"], "model"),
+            make_settings(TrainSettings, stored["train"], "train"),
         )
         return cls(name, *parts)
 
+    @classmethod
+    def from_dotted(cls, settings: Mapping[str, Any], format: Any = FORMAT) -> "Configuration":
+        """Return the configuration of settings by their dotted names; those that are left out have their defaults.
 
-def settings_of(cls: type[S], values: Mapping[str, Any], path: str) -> S:
+        Example:
+            >>> Configuration.from_dotted({"task.name": "copy", "train.clip.norm": 1.0}).train.clip.norm
+            1.0
+        """
+        stored: dict[str, Any] = {"format": format, "task": {}, "model": {}, "train": {}}
+        for path, value in settings.items():
+            *parts, last = path.split(".")
+            place = stored
+            for part in parts:
+                place = place.setdefault(part, {})
+            place[last] = value
+        return cls.from_dict(stored)
+
+
+def make_settings(cls: type[S], values: Mapping[str, Any], path: str) -> S:
     """Return a settings object of a nested mapping; what it does not have is refused by name, lists become tuples.
 
     Example:
-        >>> settings_of(TrainSettings, {"optimizer": {"lr": 0.1}}, "train").optimizer.lr
+        >>> make_settings(TrainSettings, {"optimizer": {"lr": 0.1}}, "train").optimizer.lr
         0.1
     """
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
@@ -86,7 +104,7 @@ def settings_of(cls: type[S], values: Mapping[str, Any], path: str) -> S:
         if isinstance(part, type) and is_dataclass(part):
             if not isinstance(value, Mapping):
                 raise ArgumentError(f"`{path}.{name}` must be a mapping, but is of type {type(value).__name__}.")
-            value = settings_of(part, value, f"{path}.{name}")
+            value = make_settings(part, value, f"{path}.{name}")
         elif not _fits(value, part):
             wanted = part.__name__ if isinstance(part, type) and not get_args(part) else str(part)
             raise ArgumentError(f"`{path}.{name}` must be of type {wanted}, but is {_brief(value)}.")
@@ -119,8 +137,8 @@ def _brief(value: Any) -> str:
     return f"of type {type(value).__name__}" if not isinstance(value, int) else "an integer of another size"
 
 
-def _listed(value: Any) -> Any:
+def _to_lists(value: Any) -> Any:
     """Return a value with lists in place of tuples, as JSON gives it back."""
     if isinstance(value, Mapping):
-        return {key: _listed(item) for key, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _to_lists(item) for key, item in value.items()}
+    return [_to_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,1 @@
+"""What the program does, as functions: a configuration in; a run, certificate, conversion or report out."""

@@ -1,0 +1,41 @@
+"""Write one page about one or many runs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steadyrnn.report.page import write_report
+from steadyrnn.runs.layout import find_runs
+
+__all__ = ["Report", "report_runs"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page, and the run folders it is about."""
+
+    path: Path
+    runs: list[Path]
+
+
+def report_runs(
+    paths: Iterable[str | Path],
+    out: str | Path = "report.html",
+    title: str | None = None,
+    command: Sequence[str] = (),
+) -> Report:
+    """Write one self-contained HTML page about some runs.
+
+    Args:
+        paths: Run folders, or folders above: then all runs below them.
+        out: The file to write.
+        title: Heading of the page; None makes one of the tasks.
+        command: The words that the page is noted to come from.
+
+    Example:
+        >>> report = report_runs(["runs"], "page.html")
+        >>> len(report.runs), report.path
+        (1, PosixPath('page.html'))
+    """
+    folders = find_runs([Path(path) for path in paths])
+    return Report(write_report(folders, Path(out), [*command], title), folders)

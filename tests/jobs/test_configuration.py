@@ -1,0 +1,84 @@
+"""A configuration by names, and a task and a system that are registered with one record each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steadyrnn.cli.train_arguments import read, train_parser
+from steadyrnn.errors import ArgumentError
+from steadyrnn.jobs.compare import compare_with_torch
+from steadyrnn.jobs.configuration import Configuration
+from steadyrnn.jobs.convert import convert_run
+from steadyrnn.jobs.evaluate import evaluate_run
+from steadyrnn.jobs.recipes import configure
+from steadyrnn.jobs.train import train_network
+from steadyrnn.models.registry import SYSTEMS, Blueprint, System
+from steadyrnn.tasks.addition import Addition
+from steadyrnn.tasks.registry import TASKS, TaskRecord
+from steadyrnn.tasks.settings import AdditionSettings
+
+SMALL: dict[str, Any] = {"model.width": 4, "task.length": 4, "task.validation": 8, "task.test": 8, "train.steps": 2}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_configuration_from_python_is_that_of_the_command_line(task: str) -> None:
+    assert configure(task) == read([task]).configuration
+
+
+def test_given_settings_win_over_the_recipe() -> None:
+    asked = configure("copy", "spectral", {"model.width": 8, "train.optimizer.lr": 0.5, "train.clip.norm": None})
+    assert (asked.model.width, asked.model.reflectors, asked.train.optimizer.lr, asked.train.clip.norm) == (8, 8, 0.5, None)
+
+
+@pytest.mark.parametrize("part", ["task", "model", "train", "train.optimizer"])
+def test_an_unknown_setting_is_refused_by_name(part: str) -> None:
+    with pytest.raises(ArgumentError, match=f"`{part}.hidden` is no setting"):
+        configure("addition", None, {f"{part}.hidden": 3})
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ArgumentError, match=r"`task` must be one of addition, copy.* but is 'adding'"):
+        configure("adding")
+
+
+def test_an_unknown_form_or_system_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="`form` must be one of unitary, feedforward, parallel, torch, but is 'onyx'"):
+        convert_run(tmp_path, "onyx")
+    with pytest.raises(ArgumentError, match="`names` must be one of rnn, irnn"):
+        compare_with_torch(["mlp"])
+
+
+def test_a_configuration_survives_being_stored() -> None:
+    asked = configure("recall", "truncated", {"model.base": "urnn", "model.context": 4})
+    assert Configuration.from_dict(asked.to_dict()) == asked
+
+
+@dataclass(frozen=True)
+class DoubleSettings(AdditionSettings):
+    """Twice the sum of the two marked numbers.
+
+    Args:
+        factor: What the sum is multiplied by.
+    """
+
+    factor: float = 2.0
+
+
+class Double(Addition):
+    """A task from outside the package."""
+
+
+def test_a_task_and_a_system_from_outside_need_one_record_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = TaskRecord("double", DoubleSettings, f"{__name__}:Double", {"train.batch_size": 4})
+    blueprint = Blueprint("steadyrnn.layers.gru:GRU", "steadyrnn.constraints.ball:SpectralBall", ("bound",))
+    system = System("ball-gru", "GRU in a ball", "nobody", {**SYSTEMS["gru"].options, "bound": 0.5}, blueprint)
+    monkeypatch.setitem(TASKS, "double", task)
+    monkeypatch.setitem(SYSTEMS, "ball-gru", system)
+    page = train_parser(None).format_help()
+    assert "Twice the sum of the two marked numbers." in page
+    assert "GRU in a ball (nobody)" in page
+    assert "--task.factor" in train_parser("double", "ball-gru", for_help=True).format_help()
+    run = train_network(configure("double", "ball-gru", SMALL), tmp_path)
+    assert evaluate_run(run.folder).scores == run.result.test
