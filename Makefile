@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-EXTRAS := dev,cli,train,export,report,docs
+EXTRAS := all,dev,docs
 
 WORKERS ?= 2
 DEMO_THREADS ?= 1
@@ -47,9 +47,10 @@ test: $(STAMP) ## run the tests (ARGS="-k name" passes options to pytest)
 demo: $(STAMP) ## the main job: train three networks, certify, convert, report (two minutes)
 	@OMP_NUM_THREADS=$(DEMO_THREADS) $(BIN)/python examples/demo.py $(ARGS)
 
-lint: $(STAMP) ## check style and formatting
+lint: $(STAMP) ## check style, formatting and who imports whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(STAMP) ## check types: the package strictly, examples and benchmarks loosely
 	@$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""Time from ``import torch`` to a first layer class, a process each: ``python benchmarks/bench_import.py``."""
+"""Time from ``import torch`` to a first layer class, one process per measurement: ``python benchmarks/bench_import.py``."""
 
 import os
 import statistics
@@ -26,9 +26,9 @@ def process_seconds(code: str, surroundings: dict[str, str]) -> float:
 
 
 def inside_seconds(code: str, surroundings: dict[str, str]) -> tuple[float, list[str]]:
-    """Return how long ``code`` takes behind ``import torch`` with the garbage collector off, and what it loads that is heavy.
+    """Return how long ``code`` takes after ``import torch`` with the garbage collector off, and which heavy modules it loads.
 
-    A collection over all of torch's objects takes longer than the import itself, and comes at a place of its own choosing.
+    A collection over all of torch's objects takes longer than the import itself, and may start anywhere.
     """
     program = (
         f"import gc, sys, time, torch; gc.disable(); start = time.perf_counter()\n{code}\n"

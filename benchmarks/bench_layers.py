@@ -17,7 +17,7 @@ def torch_layer(kind: str, size: int) -> nn.RNNBase:
 
 
 def our_layer(kind: str, size: int, transition: str, recompute: bool = False) -> nn.Module:
-    """Return our layer; ``transition`` is "free", or the reflectors a side of a Spectral candidate weight."""
+    """Return our layer; ``transition`` is "free", or the reflectors per side of a Spectral candidate weight."""
     constraint = "free" if transition == "free" else sr.Spectral(reflectors=int(transition), radius=0.01)
     layer: nn.Module = getattr(sr, kind)(size, size, transition=constraint, recompute=recompute)
     return layer

@@ -1,4 +1,4 @@
-"""Peak memory of a training step beside torch.nn's, a process each: ``python benchmarks/bench_memory.py``."""
+"""Peak memory of a training step beside torch.nn's, one process per measurement: ``python benchmarks/bench_memory.py``."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def row(kind: str, shape: tuple[int, int, int], transition: str) -> dict[str, ob
     """Return one row of the table: a loss on every output."""
     sizes = [str(number) for number in shape]
     ours, theirs = (in_process(whose, kind, transition, *sizes) for whose in ("ours", "theirs"))
-    ratio = ours / theirs if theirs > 1 else None  # below some pages nothing can be said
+    ratio = ours / theirs if theirs > 1 else None  # a few pages are noise
     result: dict[str, object] = {"layer": kind, "T": shape[0], "B": shape[1], "n": shape[2], "reflectors": transition}
     return result | {"ours_MiB": ours, "theirs_MiB": theirs, "ratio": ratio}
 

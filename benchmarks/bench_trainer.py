@@ -73,14 +73,14 @@ def trainer_step(shape: tuple[int, int, int], system: str) -> Callable[[], None]
 
 
 class Clock:
-    """Adds up the time spent in functions by the words they are filed under."""
+    """Adds up the time spent in functions, by label."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.inside = False
 
-    def timed(self, word: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, timed unless it is called by another that is."""
+    def wrap(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its time added up, except where another such function calls it."""
 
         @functools.wraps(function)  # torch marks a step whose hooks are in place
         def run(*arguments: Any, **keywords: Any) -> Any:
@@ -91,13 +91,13 @@ class Clock:
                 return function(*arguments, **keywords)
             finally:
                 self.inside = False
-                self.seconds[word] = self.seconds.get(word, 0.0) + time.perf_counter() - start
+                self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - start
 
         return run
 
 
 def profile(shape: tuple[int, int, int], system: str, steps: int) -> dict[str, Any]:
-    """Run the trainer with a run folder; return the shares of its time, its own being what no other word has."""
+    """Run the trainer with a run folder; return the shares of its time, its own being what has no other label."""
     model, task = build(shape, system)
     settings = TrainSettings(steps=steps, batch_size=shape[1], log_every=10, validate_every=steps // 2, device="cpu")
     config = {"task": {"name": "addition"}, "model": {"name": system}, "train": asdict(settings)}
@@ -114,8 +114,8 @@ def profile(shape: tuple[int, int, int], system: str, steps: int) -> dict[str, A
         (Run, "save", "checkpoints"),
     ]
     kept = [(place, name, getattr(place, name)) for place, name, _ in places]
-    for place, name, word in places:
-        setattr(place, name, clock.timed(word, getattr(place, name)))
+    for place, name, label in places:
+        setattr(place, name, clock.wrap(label, getattr(place, name)))
     try:
         with tempfile.TemporaryDirectory() as root, Run.create(root, "addition", system, config) as run:
             start = time.perf_counter()
@@ -124,7 +124,7 @@ def profile(shape: tuple[int, int, int], system: str, steps: int) -> dict[str, A
     finally:
         for place, name, before in kept:
             setattr(place, name, before)
-    shares = {word: seconds / total for word, seconds in clock.seconds.items()}
+    shares = {label: seconds / total for label, seconds in clock.seconds.items()}
     return {"total_s": total, **shares, "own": 1 - sum(shares.values())}
 
 

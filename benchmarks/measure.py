@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """Return the options every benchmark takes."""
+    """Return the options of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--threads", type=int, default=1, help="torch's threads (2 on an idle machine of 2 cores)")
     parser.add_argument("--repeats", type=int, default=9, help="alternating pairs a row")
@@ -68,7 +68,7 @@ def peak() -> float:
 
 
 def environment() -> dict[str, Any]:
-    """Return what the figures depend on beside the code."""
+    """Return what the figures depend on besides the code."""
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ""
     )
@@ -77,6 +77,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         "processor": model,
+        **({"device": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
     }
 
 

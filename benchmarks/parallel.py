@@ -30,7 +30,7 @@ def stable(size: int, rate: float, device: str) -> nn.RNN:
 
 
 def in_pieces(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return torch's outputs, from pieces that cuDNN takes."""
+    """Return torch's outputs, in pieces that cuDNN supports."""
     if x.device.type == "cpu" or len(x) <= PIECE:
         output: Tensor = layer(x)[0]
         return output
@@ -69,7 +69,7 @@ def seconds(call: Callable[[], Any], x: Tensor) -> float:
 
 
 def median(call: Callable[[], Any], x: Tensor, repeats: int) -> float:
-    """Return the median time of a call in milliseconds, after some to warm up; of a long call, the first one's.
+    """Return the median time of a call in milliseconds after a warm-up; a long call is timed once.
 
     The first calls of a program take longer than others do, which shows where a call takes milliseconds.
     """

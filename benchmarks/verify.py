@@ -47,7 +47,7 @@ def finished(call: Any, device: str) -> Any:
 
 
 def first_call(call: Any) -> float:
-    """Return the milliseconds of a call that nothing is known for: weights are read, and their norm is looked for."""
+    """Return the milliseconds of a first call, which reads the weights and looks for their norm."""
     module = import_module("steadyrnn.certificates.verify")
     module._KNOWN.clear(), module._READ.clear()
     start = time.perf_counter()

@@ -22,7 +22,7 @@ HEAVY = ("torch._dynamo", "torch._inductor", "torch.onnx")
 
 
 class Watch:
-    # says who asked for a module that takes long to load
+    # says who imported a module that is slow to load
     def find_spec(self, name, path=None, target=None):
         if name in HEAVY:
             asked = [frame.filename for frame in traceback.extract_stack()]
@@ -67,7 +67,7 @@ with sr.cached():
 
 
 def loaded(code: str, folder: Path) -> str:
-    """Return what was loaded of the modules that take long, one line each, by ``code`` in a process of its own."""
+    """Return what was loaded of the slow modules, one line each, by ``code`` in a process of its own."""
     done = subprocess.run([sys.executable, "-c", WATCHED + textwrap.dedent(code)], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return "\n".join(line for line in done.stdout.splitlines() if line.startswith("LOADED"))
@@ -181,7 +181,7 @@ def test_a_saved_graph_is_loaded_by_a_process_that_has_not_run_its_op(name: str,
 
 
 @pytest.mark.parametrize("name", ["rnn", *ON_A_GPU])
-def test_there_is_one_object_an_op(name: str, tmp_path: Path) -> None:
+def test_there_is_one_object_per_op(name: str, tmp_path: Path) -> None:
     code = f"""
     import torch, steadyrnn
     early = torch.ops.steadyrnn
@@ -253,7 +253,7 @@ def test_any_first_use_on_its_device_imports_an_engine(use: str, tmp_path: Path)
     printed(f"{IN_PLACE}\n{FIRST_USES[use]}\n{COMPARED}", tmp_path)
 
 
-def test_an_op_that_nobody_has_is_missing() -> None:
+def test_an_unknown_op_is_missing() -> None:
     assert not hasattr(torch.ops.steadyrnn, "none")
 
 

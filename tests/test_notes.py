@@ -25,11 +25,11 @@ def test_every_note_is_listed() -> None:
 def test_the_windows_in_the_corrections_are_those_of_the_bound() -> None:
     note = (ROOT / "docs" / "notes" / "corrections.md").read_text(encoding="utf-8")
     (row,) = [line for line in note.splitlines() if line.startswith("| Lemma 1, Proposition 1 |")]
-    told = re.findall(r"(\d+), not ([\d.]+), for \$\\lambda = ([\d.]+)\$", row)
+    printed = re.findall(r"(\d+), not ([\d.]+), for \$\\lambda = ([\d.]+)\$", row)
     assert "$L_x B_x = 10$" in row
     assert r"$\varepsilon = 10^{-3}$" in row
-    for window, logarithm, rate in told:
+    for window, logarithm, rate in printed:
         radius = state_radius(float(rate), 10.0)
         assert horizon(float(rate), radius, eps=1e-3) == int(window)
         assert f"{math.log(radius / 1e-3):.1f}" == logarithm
-    assert len(told) == row.count(", not ")
+    assert len(printed) == row.count(", not ")

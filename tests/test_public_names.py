@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 
 import steadyrnn
+from tests.support.dependencies import modules_of_extras
 
 ROOT = Path(__file__).parents[1]
 FACE = ROOT / "src" / "steadyrnn" / "__init__.py"
 API = ROOT / "docs" / "api"
 
 PUBLIC: dict[str, str] = steadyrnn._PUBLIC
-OPTIONAL = (
-    *("jsonargparse", "rich", "tensorboard", "torchmetrics", "onnx", "onnxscript", "onnxruntime"),
-    *("matplotlib", "jinja2", "optuna", "submitit", "triton", "geotorch", "scipy"),
-)
+OPTIONAL = sorted(modules_of_extras())
 
 
 def typed_imports() -> dict[str, str]:

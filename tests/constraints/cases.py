@@ -1,6 +1,6 @@
 """Every constraint the contract suite runs over: the registry and variants of it, with members made without it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ __all__ = [
     "orthogonal",
     "outside",
     "rounding",
+    "signed_identities",
     "size_for",
 ]
 
@@ -118,6 +119,14 @@ def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.d
 def outside(name: str, size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return a matrix far outside a constraint's set, also where the set contains every multiple of a member."""
     return 5 * member(name, size, seed, dtype=dtype) + torch.ones(size, size, dtype=dtype).triu(1)
+
+
+def signed_identities(size: int) -> Iterator[Tensor]:
+    """Yield the identity with the signs of its first 0, 1, ..., ``size`` diagonal entries changed."""
+    for changed in range(size + 1):
+        matrix = torch.eye(size, dtype=torch.float64)
+        matrix[range(changed), range(changed)] = -1.0
+        yield matrix
 
 
 def lapack_ratio(matrix: Tensor) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyrnn.constraints import ExpOrthogonal
 from steadyrnn.constraints.skew import pack_skew, skew_size, unpack_skew
 from steadyrnn.errors import ArgumentError
-from tests.constraints.cases import gaussian_like, orthogonal, rounding
+from tests.constraints.cases import gaussian_like, orthogonal, rounding, signed_identities
 
 
 def gradient(constraint: ExpOrthogonal, raw: Tensor, direction: Tensor) -> Tensor:
@@ -34,9 +34,7 @@ def test_both_determinants_are_kept_while_training(name: str, determinant: int) 
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_half_turns_and_the_identity_are_reached(size: int) -> None:
     constraint = ExpOrthogonal()
-    for flipped in range(size + 1):
-        matrix = torch.eye(size, dtype=torch.float64)
-        matrix[range(flipped), range(flipped)] = -1.0
+    for matrix in signed_identities(size):
         back = constraint(*constraint.right_inverse(matrix))
         assert torch.linalg.matrix_norm(back - matrix, 2) <= rounding(size)
 

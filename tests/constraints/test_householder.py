@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from steadyrnn.constraints import HouseholderOrthogonal, Spectral
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from steadyrnn.linalg.packing import packed_size
-from tests.constraints.cases import gaussian_like, orthogonal, rounding
+from tests.constraints.cases import gaussian_like, orthogonal, rounding, signed_identities
 
 
 def sign_of_determinant(matrix: torch.Tensor) -> int:
@@ -52,9 +52,7 @@ def test_both_determinants_are_reached_with_nonzero_reflectors(size: int, determ
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_identity_and_sign_changes_of_it_are_reached(size: int) -> None:
     constraint = HouseholderOrthogonal()
-    for flipped in range(size + 1):
-        matrix = torch.eye(size, dtype=torch.float64)
-        matrix[range(flipped), range(flipped)] = -1.0
+    for matrix in signed_identities(size):
         assert torch.linalg.matrix_norm(constraint(*constraint.right_inverse(matrix)) - matrix, 2) <= rounding(size)
 
 

@@ -13,16 +13,7 @@ from steadyrnn.constraints.optimizer import attach_projection
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ConstraintError
-from tests.constraints.cases import (
-    CASES,
-    INVERTIBLE,
-    NOT_INVERTIBLE,
-    PROJECTIONS,
-    RECENTRED,
-    gaussian_like,
-    member,
-    rounding,
-)
+from tests.constraints.cases import CASES, INVERTIBLE, NOT_INVERTIBLE, PROJECTIONS, RECENTRED, gaussian_like, member, rounding
 
 LARGE = "spectral-penalty"  # promises nothing about its weight
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from steadyrnn.constraints import Kind, StableLSTM
-from steadyrnn.constraints.forget_gate import ForgetGate, ForgetLimits, project_forget_gate, row_sums, rows_into_ball
+from steadyrnn.constraints.forget_gate import row_sums, rows_into_ball
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError, ShapeError
-from steadyrnn.linalg.projections import project_forget_rows
 from tests.constraints.cases import DTYPES
 
 H, D = 5, 3
@@ -58,13 +57,7 @@ def bound_of_the_proposition(stable: StableLSTM, weights: Weights) -> float:
 @pytest.mark.parametrize("biases", BIASES)
 @pytest.mark.parametrize("name", SETS)
 @given(seed=seeds, scale=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 100.0]))
-def test_the_projection_lands_in_the_set_and_stays(
-    name: str,
-    biases: str,
-    dtype: torch.dtype,
-    seed: int,
-    scale: float,
-) -> None:
+def test_the_projection_lands_in_the_set_and_stays(name: str, biases: str, dtype: torch.dtype, seed: int, scale: float) -> None:
     stable = SETS[name]
     if not feasible(stable, biases):
         return
@@ -119,11 +112,7 @@ def test_the_projection_is_the_nearest_member(name: str, biases: str, seed: int,
 @pytest.mark.parametrize("name", SETS)
 @given(seed=seeds, scale=st.sampled_from([0.1, 1.0, 100.0]))
 def test_the_proven_constant_bounds_the_propositions(
-    name: str,
-    biases: str,
-    dtype: torch.dtype,
-    seed: int,
-    scale: float,
+    name: str, biases: str, dtype: torch.dtype, seed: int, scale: float
 ) -> None:
     stable = SETS[name]
     if not feasible(stable, biases):
@@ -160,16 +149,6 @@ def test_the_constant_is_reached_on_the_border() -> None:
     assert float(stable.violation(*weights)) <= 1e-15
     assert bound_of_the_proposition(stable, weights) == pytest.approx(stable.contraction, rel=1e-14)
     assert stable.contraction == 1 - 0.25 * 0.36
-
-
-def test_with_one_bias_and_room_in_the_ball_it_is_the_linear_algebras_projection() -> None:
-    generator = torch.Generator().manual_seed(0)
-    w, u = (torch.randn(H, n, generator=generator, dtype=torch.float64) for n in (H, D))
-    b = torch.randn(H, generator=generator, dtype=torch.float64)
-    ours = project_forget_gate(ForgetGate(w, u, (b,)), ForgetLimits(0.5, math.inf, 2.0))
-    theirs = project_forget_rows(w, u, b, 0.5, 2.0)
-    for mine, its in zip((ours.w, ours.u, ours.biases[0]), theirs, strict=True):
-        torch.testing.assert_close(mine, its, rtol=0, atol=1e-12)
 
 
 def test_two_biases_move_by_the_same_amount() -> None:

@@ -1,4 +1,4 @@
-"""Which engine ``auto`` takes on a GPU: the fastest by the table, else the first in order; on fakes, without a GPU."""
+"""Which engine ``auto`` chooses on a GPU: the fastest by the table, else the first in order; on fakes, without a GPU."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines import calibration
-from steadyrnn.engines import select as room
+from steadyrnn.engines import select as select_module
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.calibration import GPU
 from steadyrnn.engines.calibration_table import VARIABLE
@@ -192,7 +192,7 @@ def test_what_cudnn_and_our_cuda_kernels_lack_runs_through_triton(
     monkeypatch.setattr("steadyrnn.engines.triton.engine._INSTALLED", installed)
     monkeypatch.setattr("steadyrnn.engines.triton.engine._BUILDS", True)
     monkeypatch.setattr("steadyrnn.engines.triton.engine.is_capable", lambda index: True)
-    monkeypatch.setitem(room.ENGINES, "cuda", Fake("cuda", REFUSES))  # it would ask the driver
+    monkeypatch.setitem(select_module.ENGINES, "cuda", Fake("cuda", REFUSES))  # it would ask the driver
     choice = select("auto", on_gpu("gru-before", lengths=True))
     assert choice.engine == engine
     assert ("triton refused, since triton is not installed" in choice.reason) != installed
@@ -243,7 +243,7 @@ MARKS = {"cudnn": 10.0, "cuda": 20.0, "reference": 30.0}
 @pytest.fixture
 def _marked(table: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three engines that mark their outputs; few rows are faster on cudnn, many on cuda."""
-    monkeypatch.setattr(room, "_TABLED", "cpu")
+    monkeypatch.setattr(select_module, "_TABLED", "cpu")
     table(row({"cudnn": 1.0, "cuda": 2.0}, n=8, B=4), row({"cudnn": 2.0, "cuda": 1.0}, n=8, B=64))
     torch._dynamo.reset()
     counters.clear()

@@ -105,7 +105,7 @@ class Attack:
 
     Args:
         free: The variables.
-        ratio: Measured over promised, one number a start, differentiable where it can be.
+        ratio: Measured over promised, one number per start, differentiable where it can be.
         starts: How many points are moved at once.
         steps: How often.
         rate: Length of a first step, in parts of a variable's scale.
@@ -132,7 +132,7 @@ def search(attack: Attack) -> tuple[float, Point]:
     for _ in range(steps + 1):
         ratio = attack.ratio(raw)
         if ratio.shape != (starts,) or not bool(ratio.isfinite().all()):
-            raise ValueError(f"a ratio must be one finite number a start, but is {ratio.detach()}")
+            raise ValueError(f"a ratio must be one finite number per start, but is {ratio.detach()}")
         top, place = ratio.detach().max(0)
         if float(top) > best:
             best = float(top)

@@ -60,15 +60,20 @@ def test_the_folder_of_an_earlier_version_is_passed_over_without_a_word(
     assert stat.S_IMODE(old.stat().st_mode) == mode
 
 
+def assert_unused(folder: Path, real: Path | None = None) -> None:
+    """Assert that the entry that is there is not read, and none is written; ``real`` is where a link leads."""
+    assert stored(folder / "a.cubin") is None
+    put_away(folder / "b.cubin", CODE)
+    assert [path.name for path in (real or folder).iterdir()] == ["a.cubin"]
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777, 0o770, 0o750, 0o702])
 def test_a_folder_open_to_others_is_neither_read_nor_written(folder: Path, mode: int) -> None:
     put_away(folder / "a.cubin", CODE)
     folder.chmod(mode)
     with pytest.warns(UserWarning, match="mode .*compiled|Compiled kernels are not kept.* has mode"):
         assert cache_folder() is None
-    assert stored(folder / "a.cubin") is None
-    put_away(folder / "b.cubin", CODE)
-    assert [path.name for path in folder.iterdir()] == ["a.cubin"]
+    assert_unused(folder)
 
 
 def test_a_folder_of_another_user_is_neither_read_nor_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +82,7 @@ def test_a_folder_of_another_user_is_neither_read_nor_written(folder: Path, monk
     monkeypatch.setattr(kernel_cache.os, "geteuid", lambda: me + 1)
     with pytest.warns(UserWarning, match=f"belongs to user {me}, not to {me + 1}"):
         assert cache_folder() is None
-    assert stored(folder / "a.cubin") is None
-    put_away(folder / "b.cubin", CODE)
-    assert [path.name for path in folder.iterdir()] == ["a.cubin"]
+    assert_unused(folder)
 
 
 def test_a_link_in_the_place_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -89,9 +92,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(folder: Path, tmp_pat
     folder.symlink_to(elsewhere)
     with pytest.warns(UserWarning, match="is a link"):
         assert cache_folder() is None
-    assert stored(folder / "a.cubin") is None
-    put_away(folder / "b.cubin", CODE)
-    assert [path.name for path in elsewhere.iterdir()] == ["a.cubin"]
+    assert_unused(folder, elsewhere)
 
 
 def link(file: Path, other: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import steadyrnn.linalg as package
 from steadyrnn.gpu.nvrtc import source
-from steadyrnn.linalg import spectral_kernel as room
+from steadyrnn.linalg import spectral_kernel as kernel_module
 from steadyrnn.linalg.operators import DiagonalLowRank
 from steadyrnn.linalg.spectral_factors import spectral_factors
 from steadyrnn.linalg.spectral_kernel import fits, kept_numbers, launch_backward, launch_forward, shared_bytes, takes
@@ -63,9 +63,9 @@ def test_nvcc_compiles_them_without_a_word(count: int, tmp_path: Path) -> None:
 def test_their_source_on_a_cpu_gives_factors_and_gradients(
     n: int, k: int, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "kernel", emulated_kernel)
-    monkeypatch.setattr(room, "OnDevice", lambda device: nullcontext())
-    room.compiled.cache_clear()
+    monkeypatch.setattr(kernel_module, "kernel", emulated_kernel)
+    monkeypatch.setattr(kernel_module, "OnDevice", lambda device: nullcontext())
+    kernel_module.compiled.cache_clear()
     left, right, sigma = arguments(columns, n, k)
     with poisoned_memory():
         factors, kept = launch_forward(left, right, sigma, k)
@@ -82,7 +82,7 @@ def test_their_source_on_a_cpu_gives_factors_and_gradients(
     plain = torch.autograd.grad(fast(own[0], own[1], own[2], k)[1:], own, (lower, upper))
     for got, reference, true in zip(found, plain, exact, strict=True):
         assert relative(got, true) <= 2 * max(relative(reference, true), 16 * UNIT)
-    room.compiled.cache_clear()
+    kernel_module.compiled.cache_clear()
 
 
 def on_gpu(left: Tensor, right: Tensor, sigma: Tensor, k: int) -> DiagonalLowRank:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import steadyrnn as sr
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
-from steadyrnn.models.settings import ModelSettings, complete, settings_from
+from steadyrnn.models.settings import ModelSettings, complete
 from steadyrnn.models.systems import SYSTEMS, build_model
 from steadyrnn.models.truncated import recurrent_part
 
@@ -39,7 +39,7 @@ FITS = [(name, kind) for name in RECURRENT for kind in INTERFACES if kind != "ro
 def small(name: str, **options: object) -> ModelSettings:
     deep = {"depth": 2} if "mlp" in name else {"blocks": 1} if "resnet" in name else {}
     context = {"context": 3} if name == "truncated" else {}
-    return settings_from({"name": name, "width": 6, **deep, **context, **options})
+    return ModelSettings(**{"name": name, "width": 6, **deep, **context, **options})
 
 
 def example(kind: str) -> Tensor:
@@ -123,11 +123,6 @@ def test_every_option_that_a_system_does_not_have_is_refused_by_name(name: str) 
 def test_an_unknown_system_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ArgumentError, match=r"must be one of rnn, irnn, .* but is 'lsmt'"):
         build_model(ModelSettings("lsmt"), INTERFACES["last"])
-
-
-def test_an_unknown_setting_is_refused_by_name() -> None:
-    with pytest.raises(ArgumentError, match="`hidden` is no setting"):
-        settings_from({"name": "rnn", "hidden": 3})
 
 
 @pytest.mark.parametrize("base", ["mlp", "truncated", "none"])

@@ -140,3 +140,11 @@ def write_run(
         proof = {"certificate": None, "reason": "an LSTM needs `input_bound`", "step": 1800, "checkpoint": "best"}
     write_json(folder / "certificate.json", proof)
     return folder
+
+
+def write_comparison(root: Path, seeds: int) -> None:
+    """Write runs of three models on one task, and a shorter one on another."""
+    for model in ("spectral", "rnn", "lstm"):
+        for seed in range(seeds):
+            write_run(root, "addition", model, seed)
+    write_run(root, "copy", "spectral", lines=records("spectral")[:60])

@@ -9,7 +9,7 @@ import pytest
 from steadyrnn.report.page import write_report
 
 from .browser import Page, chromium, find_chromium
-from .folders import records, write_run
+from .folders import write_comparison
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the search path; .ci/chromium installs it")
@@ -24,10 +24,7 @@ PLACE = """(() => { const box = document.querySelectorAll('.hit')[10].getBoundin
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("runs")
-    for model in ("spectral", "rnn", "lstm"):
-        for seed in range(2):
-            write_run(root, "addition", model, seed)
-    write_run(root, "copy", "spectral", lines=records("spectral")[:60])
+    write_comparison(root, seeds=2)
     return write_report([root], root / "report.html", command=["steadyrnn", "report", "runs"]).as_uri()
 
 

@@ -13,7 +13,7 @@ import pytest
 from steadyrnn.errors import RunError
 from steadyrnn.report.page import write_report
 
-from .folders import certificate, config, end, records, write_run
+from .folders import certificate, config, end, records, write_comparison, write_run
 
 VOID = {"meta", "link", "br", "path", "circle", "rect", "line", "img"}
 COMMAND = ["steadyrnn", "report", "runs", "--out", "a b.html"]
@@ -68,10 +68,7 @@ def report(root: Path, **options: Any) -> Structure:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    for model in ("spectral", "rnn", "lstm"):
-        for seed in range(3):
-            write_run(root, "addition", model, seed)
-    write_run(root, "copy", "spectral", lines=records("spectral")[:60])
+    write_comparison(root, seeds=3)
     return root
 
 

@@ -14,7 +14,7 @@ import torch
 
 import steadyrnn
 from steadyrnn.errors import ArgumentTypeError, CheckpointError, RunError
-from steadyrnn.runs import checkpoint as room
+from steadyrnn.runs import checkpoint as checkpoint_module
 from steadyrnn.runs.checkpoint import load_checkpoint, save_checkpoint
 from steadyrnn.runs.json_text import render
 from tests.runs.faulty import names_in
@@ -306,7 +306,7 @@ def test_leftovers_of_killed_saves_make_room_before_anything_is_written(
     def full(path: Path, data: bytes) -> None:
         raise RunError("No space left")
 
-    monkeypatch.setattr(room, "write_atomically", full)
+    monkeypatch.setattr(checkpoint_module, "write_atomically", full)
     with pytest.raises(RunError, match="No space"):
         save_checkpoint(tmp_path, {"weight": torch.zeros(2)}, {"step": 2})
     assert {path.name for path in tmp_path.iterdir()} == kept

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from steadyrnn.runs import folder as room
+from steadyrnn.runs import folder as folder_module
 from steadyrnn.runs.environment import describe_environment
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.json_text import parse, render
@@ -50,11 +50,11 @@ def begin_writing(run: Run) -> None:
 def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = {"torch": "2.13.0", "threads": {"within": 1}}
     other = first | {"torch": "2.14.0"}
-    monkeypatch.setattr(room, "describe_environment", lambda: first)
+    monkeypatch.setattr(folder_module, "describe_environment", lambda: first)
     run = Run.create(tmp_path, "addition", "rnn", CONFIG)
     run.close()
     for environment in (first, other, other, first):
-        monkeypatch.setattr(room, "describe_environment", lambda environment=environment: environment)
+        monkeypatch.setattr(folder_module, "describe_environment", lambda environment=environment: environment)
         begin_writing(run)
     noted = run.read_json("environment.json")
     changes = [note["changed"] for note in noted.pop("resumed")]
@@ -62,13 +62,19 @@ def test_what_changed_before_a_run_goes_on_is_noted_each_time(tmp_path: Path, mo
     assert changes == [{"torch": "2.14.0"}, {"torch": "2.13.0"}]
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"resumed": 3}', '{"resumed": ["x"]}', '{"resumed": [{}]}'])
-def test_a_lost_environment_is_written_again(tmp_path: Path, content: str | None) -> None:
-    with Run.create(tmp_path, "addition", "rnn", CONFIG) as run:
+def run_without_environment(folder: Path, content: str | None) -> Run:
+    """Return a closed run whose environment is lost: the file is gone, or holds something else."""
+    with Run.create(folder, "addition", "rnn", CONFIG) as run:
         path = run.folder / "environment.json"
     path.unlink()
     if content is not None:
         path.write_text(content)
+    return run
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"resumed": 3}', '{"resumed": ["x"]}', '{"resumed": [{}]}'])
+def test_a_lost_environment_is_written_again(tmp_path: Path, content: str | None) -> None:
+    run = run_without_environment(tmp_path, content)
     begin_writing(run)
     assert run.read_json("environment.json")["torch"] == torch.__version__
 
@@ -86,9 +92,5 @@ def test_what_the_caller_knows_beside_it_is_noted_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"resumed": 3}', '{"resumed": ["x"]}', '{"resumed": [{"changed": 3}]}'])
 def test_an_environment_that_is_lost_is_none(tmp_path: Path, content: str | None) -> None:
-    with Run.create(tmp_path, "addition", "rnn", CONFIG) as run:
-        path = run.folder / "environment.json"
-    path.unlink()
-    if content is not None:
-        path.write_text(content)
+    run = run_without_environment(tmp_path, content)
     assert Run.open(run.folder).environment() is None

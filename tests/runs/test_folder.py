@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, RunError
-from steadyrnn.runs import folder as room
+from steadyrnn.runs import folder as folder_module
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.layout import find_runs
 from tests.runs.faulty import in_child, names_in
@@ -56,9 +56,9 @@ def test_the_configuration_comes_back_with_format_and_command(run: Run) -> None:
 
 def test_runs_that_start_in_the_same_second_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = iter(["aaaaaa", "aaaaaa", "aaaaaa", "bbbbbb"])
-    now = room._now()
-    monkeypatch.setattr(room, "_now", lambda: now)
-    monkeypatch.setattr(room.secrets, "token_hex", lambda size: next(tokens) if size == 3 else "0" * 2 * size)
+    now = folder_module._now()
+    monkeypatch.setattr(folder_module, "_now", lambda: now)
+    monkeypatch.setattr(folder_module.secrets, "token_hex", lambda size: next(tokens) if size == 3 else "0" * 2 * size)
     assert [create(tmp_path).id[-6:] for _ in range(2)] == ["aaaaaa", "bbbbbb"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from steadyrnn.errors import RunError
 from steadyrnn.runs import exclusive as fallback
-from steadyrnn.runs import lock as room
+from steadyrnn.runs import lock as lock_module
 from steadyrnn.runs.lock import Lock
 from steadyrnn.runs.owner import Owner
 from tests.runs.faulty import child_that_waits, in_child, names_in
@@ -24,7 +24,7 @@ def unsupported(descriptor: int, operation: int) -> None:
 
 
 SYSTEMS: dict[str, Callable[[], Any]] = {
-    "kernel's locks": lambda: room._fcntl,
+    "kernel's locks": lambda: lock_module._fcntl,
     "no such module": lambda: None,
     "no such locks on the file system": lambda: SimpleNamespace(flock=unsupported, LOCK_EX=2, LOCK_NB=4),
 }
@@ -32,7 +32,7 @@ SYSTEMS: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture(params=SYSTEMS)
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(room, "_fcntl", SYSTEMS[request.param]())
+    monkeypatch.setattr(lock_module, "_fcntl", SYSTEMS[request.param]())
     return tmp_path / "lock"
 
 
@@ -149,7 +149,7 @@ def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_lock(path: P
 def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real, taken = tmp_path / "lock", room._fcntl, []
+    path, real, taken = tmp_path / "lock", lock_module._fcntl, []
 
     def removed_first(descriptor: int, operation: int) -> None:
         if not taken:
@@ -157,7 +157,7 @@ def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
         taken.append(descriptor)
         real.flock(descriptor, operation)
 
-    monkeypatch.setattr(room, "_fcntl", SimpleNamespace(flock=removed_first, LOCK_EX=real.LOCK_EX, LOCK_NB=real.LOCK_NB))
+    monkeypatch.setattr(lock_module, "_fcntl", SimpleNamespace(flock=removed_first, LOCK_EX=real.LOCK_EX, LOCK_NB=real.LOCK_NB))
     lock = Lock(path)
     assert len(taken) == 2
     assert in_child(lambda: refused(path)) == 0
@@ -173,7 +173,7 @@ def test_the_kernels_lock_leaves_an_empty_file_and_no_other(tmp_path: Path) -> N
 
 
 def test_an_owner_that_has_not_written_its_name_is_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_PATIENCE", 0.0)
+    monkeypatch.setattr(lock_module, "_PATIENCE", 0.0)
     lock = Lock(tmp_path / "lock")
     (tmp_path / "lock").write_bytes(b"")
     with pytest.raises(RunError, match="is being written by another process"):
@@ -191,7 +191,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(room, "_fcntl", None)
+    monkeypatch.setattr(lock_module, "_fcntl", None)
     return tmp_path / "lock"
 
 

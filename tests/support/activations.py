@@ -26,7 +26,7 @@ class Softsign(Activation):
 
 @dataclass(frozen=True)
 class Swell(Activation):
-    """tanh(theta * x) * scale, theta one learned number a unit: with a field, a parameter and a pullback."""
+    """tanh(theta * x) * scale, theta one learned number per unit: with a field, a parameter and a pullback."""
 
     scale: float = 0.5
     name = "test_swell"

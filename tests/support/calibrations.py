@@ -1,4 +1,4 @@
-"""Tables of engines' times that nobody measured, engines that stand for those of a GPU, and a GPU that is not there."""
+"""Made-up tables of engines' times, and engines that stand in for those of a GPU."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ H200 = ("NVIDIA H200", (9, 0))
 
 
 class Fake(Engine):
-    """An engine of any name that runs the reference loop, adds its mark to the outputs, and refuses what it is told to."""
+    """An engine of any name that runs the reference loop, adds its mark to the outputs, and refuses for a given reason."""
 
     def __init__(self, name: str, why_not: str | None = None, mark: float = 0.0) -> None:
         self.name, self.why_not, self.mark = name, why_not, mark
 
     def refusal(self, recurrence: Recurrence) -> str | None:
-        """Return what it was told."""
+        """Return the given reason."""
         return self.why_not
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:

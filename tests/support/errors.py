@@ -30,7 +30,7 @@ def errors(result: Mapping[str, Tensor], truth: Mapping[str, Tensor]) -> dict[st
 
 
 def assert_within_budget(fast: Mapping[str, Tensor], truth: Mapping[str, Tensor], allowance: Mapping[str, float]) -> None:
-    """Check STYLE 6's budget: twice the error of the reference (``allowance``), or 16 u if that is more.
+    """Check the error budget: twice the error of the reference (``allowance``), or 16 u if that is more.
 
     In float64 the truth is a run of the reference too, so its own error comes on top.
     """
@@ -41,7 +41,7 @@ def assert_within_budget(fast: Mapping[str, Tensor], truth: Mapping[str, Tensor]
 
 
 def assert_equal_up_to_rounding(result: Tensor, expected: Tensor, operations: int = 1) -> None:
-    """Check that two ways to the same number differ by no more than 32 u an operation, relative to the whole."""
+    """Check that two ways to the same number differ by no more than 32 u per operation, relative to the whole."""
     assert result.dtype == expected.dtype
     error, allowed = distance(result, expected), 32 * operations * unit_roundoff(expected.dtype)
     assert error <= allowed, f"error {error:.3g}, allowed {allowed:.3g}"

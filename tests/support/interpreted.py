@@ -65,7 +65,7 @@ class InterpretedEngine(Engine):
         return None
 
     def weights(self, recurrence: Recurrence) -> list[Tensor]:
-        """Return the tensors of the recurrent weight as the kernel takes them."""
+        """Return the tensors of the recurrent weight as the kernel expects them."""
         weight, elman = recurrence.weight_hh, isinstance(recurrence.cell, RNNStep)
         return flattened(weight) if elman else [stacked(weight, recurrence.input.dtype)]
 

@@ -33,7 +33,7 @@ PAIRS: dict[str, tuple[Callable[..., nn.Module], Callable[..., nn.Module], dict[
     "gru": (torch.nn.GRU, GRU, {}),
     "lstm": (torch.nn.LSTM, LSTM, {}),
 }
-"""torch's class, ours, and the arguments that both take."""
+"""torch's class, ours, and the arguments that both have."""
 
 KINDS: dict[str, Callable[..., nn.Module]] = {
     "rnn-tanh": lambda *a, **k: RNN(*a, **k),
@@ -57,7 +57,7 @@ def constrained() -> list[str]:
 
 
 def states_of(state: Any) -> tuple[Tensor, ...]:
-    """Return the states a layer gave (or takes) as a tuple."""
+    """Return the states that a layer returned (or expects) as a tuple."""
     return (state,) if isinstance(state, Tensor) else tuple(state)
 
 
@@ -68,7 +68,7 @@ def tensors_of(result: tuple[Any, Any]) -> tuple[Tensor, ...]:
 
 
 def zero_states(layer: nn.Module, rows: int) -> Any:
-    """Return zero initial states in the form the layer takes them."""
+    """Return zero initial states in the form that the layer expects."""
     places = layer.num_layers * (2 if layer.bidirectional else 1)
     state = next(layer.parameters()).new_zeros(places, rows, layer.hidden_size)
     return (state, state.clone()) if isinstance(layer, LSTM | torch.nn.LSTM) else state

@@ -50,7 +50,7 @@ def saved_export(subject: Subject) -> None:
 
 
 def _same_in_onnx(subject: Subject, **arguments: Any) -> None:
-    """Write a file, run it, and compare at the length it was made with and, where it takes one, at another."""
+    """Write a file, run it, and compare at the length it was made with and, where it supports others, at another."""
     module = subject.module(torch.float32).eval()
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

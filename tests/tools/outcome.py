@@ -38,7 +38,7 @@ def outcome(tool: Tool, subject: Subject) -> Outcome:
 
 
 def _is_ours(error: BaseException | None) -> bool:
-    """Say whether an error of ours lies behind this one, and its words in its text: tracers wrap what they meet."""
+    """Say whether an error of ours caused this one and is quoted in it: tracers wrap the errors they meet."""
     text = str(error)
     while error is not None:
         if isinstance(error, SteadyError):

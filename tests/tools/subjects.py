@@ -23,7 +23,7 @@ class Subject:
     Attributes:
         make: Returns a fresh module, always with the same weights.
         shape: The shape of its input; the first dimension is time, or the batch where there is no time.
-        weight: Where the weight lies that a tool would prune: a module's name and a parameter's.
+        weight: Where the weight is that a tool would prune: a module's name and a parameter's.
     """
 
     make: Callable[[], nn.Module]
@@ -115,5 +115,5 @@ def loss_of(value: Any) -> Tensor:
 
 
 def parameters_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return every parameter that takes a gradient, by name."""
+    """Return every parameter that needs a gradient, by name."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}

@@ -19,9 +19,7 @@ __all__ = [
     "required_warmup",
     "rounding_error",
     "summation_error",
-    "sweep_error",
     "swept_errors",
-    "uniform_error",
     "warmup_error",
 ]
 
@@ -153,30 +151,6 @@ def swept_errors(rate: float, chunk: int, mismatch: Tensor, before: Tensor) -> T
     follows = torch.zeros_like(before, dtype=torch.float64)
     follows[1:] = above(power_above(check_rate(rate), chunk)) * check_finite("before", before)[:-1].double()
     return boundary_errors(rate, chunk, mismatch).minimum(follows)
-
-
-def uniform_error(rate: float, chunk: int, mismatch: Tensor) -> float:
-    r"""Return one bound for all start states: :math:`\max_j m_j / (1 - \lambda^C)` (MATH 6.2).
-
-    Example:
-        >>> round(uniform_error(0.5, 2, torch.tensor([0.0, 3.0])), 6)
-        4.0
-    """
-    largest = float(check_finite("mismatch", mismatch).max()) if mismatch.numel() else 0.0
-    factor = power_above(check_rate(rate), check_count("chunk", chunk, low=1))
-    return product_above(largest, 1 / (1 - factor)) if factor < 1 else math.inf
-
-
-def sweep_error(rate: float, chunk: int, error: float, sweeps: int) -> float:
-    r"""Return what is left of an error after sweeps: :math:`\lambda^{Cs}` of it (MATH 6.3).
-
-    One sweep is as good as C more steps of warm-up. See :func:`swept_errors` for why.
-
-    Example:
-        >>> round(sweep_error(0.9, 64, 23.0, 1), 4)
-        0.0271
-    """
-    return truncation_error(rate, error, check_count("chunk", chunk, low=1) * check_count("sweeps", sweeps))
 
 
 def summation_error(terms: int, round_off: float) -> float:

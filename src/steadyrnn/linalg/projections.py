@@ -6,7 +6,7 @@ from torch import Tensor
 from steadyrnn.checks import check_finite, check_matrix
 from steadyrnn.errors import ArgumentError, ShapeError
 
-__all__ = ["clip_singular_values", "polar_factor", "project_forget_rows", "project_rows_l1"]
+__all__ = ["clip_singular_values", "polar_factor", "project_rows_l1"]
 
 
 @torch.no_grad()
@@ -133,65 +133,6 @@ def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
     return torch.where(size.sum(dim=1, keepdim=True) <= bound, rows, shrunk)
 
 
-@torch.no_grad()
-def project_forget_rows(w: Tensor, u: Tensor, b: Tensor, bound: float, input_bound: float) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return the nearest forget gate whose activation stays below a bound.
-
-    .. math:: \lVert w \rVert_1 + B_x \lVert u \rVert_1 + b \le c \quad\text{for each row } (w, u, b)
-
-    bounds the gate's argument for every state in the unit cube and every input of entries up to :math:`B_x`.
-    Stationarity of the distance gives, with one :math:`\mu \ge 0` a row,
-
-    .. math::
-        w \leftarrow \mathrm{soft}(w, \mu), \qquad u \leftarrow \mathrm{soft}(u, \mu B_x), \qquad b \leftarrow b - \mu
-
-    The left side above falls at least as fast as :math:`\mu` grows, so bisection finds the level. Rows inside come back
-    as they are. Computed in float64, inside by the rounding of the result; costs 80 passes over the rows.
-
-    Args:
-        w: Recurrent weight of the gate, shape ``(H, H)``.
-        u: Input weight of the gate, shape ``(H, D)``.
-        b: Bias of the gate, shape ``(H,)``.
-        bound: :math:`c`, the logit of the largest activation allowed.
-        input_bound: :math:`B_x \ge 0`, a bound on the entries of the input.
-
-    Returns:
-        The projected ``w``, ``u`` and ``b``.
-
-    Example:
-        >>> w, u, b = project_forget_rows(torch.ones(1, 1), torch.zeros(1, 1), torch.ones(1), 1.0, 1.0)
-        >>> round(w.item(), 5), round(b.item(), 5)
-        (0.5, 0.5)
-
-    References:
-        Miller, Hardt. Stable Recurrent Models. ICLR 2019, Proposition 5. https://arxiv.org/abs/1805.10369
-    """
-    if not (len(w) == len(u) == len(b)) or b.dim() != 1:
-        raise ShapeError(
-            "`w`, `u` and `b` must have one row for each unit, "
-            f"but have shapes {tuple(w.shape)}, {tuple(u.shape)} and {tuple(b.shape)}."
-        )
-    if not input_bound >= 0:
-        raise ArgumentError(f"`input_bound` must not be negative nor NaN, but is {input_bound}.")
-    rows, inputs, bias = _checked("w", w), _checked("u", u), check_finite("b", b).double().unsqueeze(1)
-    slack = _margin(w)
-
-    def excess(level: Tensor, slack: float) -> Tensor:
-        norms = _norms(_shrink(rows, level)) + input_bound * _norms(_shrink(inputs, level * input_bound))
-        return (1 + slack) * norms + (bias - level) + slack * (bias - level).abs() - bound
-
-    low, high = torch.zeros_like(bias), 2 * excess(torch.zeros_like(bias), slack).clamp(min=0)
-    for _ in range(80):
-        middle = (low + high) / 2
-        outside = excess(middle, slack) > 0
-        low, high = torch.where(outside, middle, low), torch.where(outside, high, middle)
-    inside = excess(torch.zeros_like(bias), 0.0) <= 0
-    new = _shrink(rows, high), _shrink(inputs, high * input_bound), bias - high
-    old = w, u, b.unsqueeze(1)
-    new_w, new_u, new_b = (torch.where(inside, o, n.to(o.dtype)) for o, n in zip(old, new, strict=True))
-    return new_w, new_u, new_b.squeeze(1)
-
-
 def _checked(name: str, matrix: Tensor) -> Tensor:
     return check_finite(name, check_matrix(name, matrix)).double()
 
@@ -208,7 +149,3 @@ def _margin(matrix: Tensor) -> float:
 
 def _shrink(x: Tensor, level: Tensor) -> Tensor:
     return x.sign() * (x.abs() - level).clamp(min=0)
-
-
-def _norms(rows: Tensor) -> Tensor:
-    return rows.abs().sum(dim=1, keepdim=True)

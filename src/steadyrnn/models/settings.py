@@ -1,14 +1,12 @@
 """The settings of a named model, free of torch: the command line reads them to show its help."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from steadyrnn.errors import ArgumentError, not_among
 
 from .catalogue import CATALOGUE, System
 
-__all__ = ["ModelSettings", "complete", "settings_from"]
+__all__ = ["ModelSettings", "complete"]
 
 
 @dataclass(frozen=True)
@@ -109,19 +107,6 @@ def complete(settings: ModelSettings) -> ModelSettings:
             raise ArgumentError(f"`slope` belongs to the nonlinearity leaky_relu, but that is {values['nonlinearity']!r}.")
         del values["slope"]
     return ModelSettings(settings.name, **values)
-
-
-def settings_from(values: Mapping[str, Any]) -> ModelSettings:
-    """Return the settings of a stored mapping; what is not among them is refused by name.
-
-    Example:
-        >>> settings_from({"name": "lstm", "width": 16}).width
-        16
-    """
-    unknown = [name for name in values if name not in ModelSettings.__dataclass_fields__]
-    if unknown:
-        raise ArgumentError(f"`{unknown[0]}` is no setting of a model.")
-    return ModelSettings(**values)
 
 
 def _system(argument: str, name: str) -> System:

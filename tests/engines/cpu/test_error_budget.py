@@ -1,4 +1,4 @@
-"""Every fast engine against the reference: outputs, final states and every gradient, within STYLE 6's budget."""
+"""The CPU engine against the reference: outputs, final states and every gradient err at most twice as much."""
 
 from collections.abc import Iterator
 

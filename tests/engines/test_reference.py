@@ -1,4 +1,4 @@
-"""In float64 the reference is the truth; what it errs by itself is seen by adding up in another order."""
+"""The reference in float64 is the truth: how far it errs itself is seen by adding up in another order."""
 
 import pytest
 

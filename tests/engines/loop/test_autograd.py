@@ -1,6 +1,7 @@
 """Gradients of engines in every way torch can ask for them, and in every order of calls."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.recurrences import Case, make, results
 CPU, REFERENCE = ENGINES["cpu"], ReferenceEngine()
 BOTH = {name: ENGINES[name] for name in ("cpu", "reference")}
 SMALL = Case(steps=3, batch=2, inputs=2, hidden=2)
+CHECKED = [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)]
 
 
 def with_tensors(run: Recurrence, tensors: list[Tensor]) -> Recurrence:
@@ -45,28 +47,28 @@ def _factored_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_pays", lambda size, rank, rows: True)
 
 
-@pytest.mark.parametrize("case", [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)], ids=str)
+def outcome_of(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the run as a function of its tensors."""
+
+    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        output, state = CPU.run(with_tensors(run, list(tensors)))
+        return output, *state
+
+    return function
+
+
+@pytest.mark.parametrize("case", CHECKED, ids=str)
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
-
-    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-        output, state = CPU.run(with_tensors(run, list(tensors)))
-        return output, *state
-
-    assert torch.autograd.gradcheck(function, leaves(run), fast_mode=True)
+    assert torch.autograd.gradcheck(outcome_of(run), leaves(run), fast_mode=True)
 
 
-@pytest.mark.parametrize("case", [SMALL, Case(3, 2, 2, 2, (3, 1), reverse=True), Case(3, 2, 2, 2, recompute=True)], ids=str)
+@pytest.mark.parametrize("case", CHECKED, ids=str)
 @pytest.mark.parametrize("name", CELLS)
 def test_second_derivatives_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
-
-    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-        output, state = CPU.run(with_tensors(run, list(tensors)))
-        return output, *state
-
-    assert torch.autograd.gradgradcheck(function, leaves(run), fast_mode=True)
+    assert torch.autograd.gradgradcheck(outcome_of(run), leaves(run), fast_mode=True)
 
 
 @pytest.mark.usefixtures("_factored_always_pays")

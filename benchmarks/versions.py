@@ -1,0 +1,193 @@
+"""Two versions of the package in turn: ``python benchmarks/versions.py --before OLD/src``.
+
+Each version runs in a process of its own and keeps its layers there. A row asks the two in turn for the time of a few calls,
+and its ratio is the median of the ratios of neighbours, so that a machine that is slow for a while is slow for both. The rows
+are those of ``bench_layers.py``, or with ``--device cuda`` those of ``gpu.py``. With the same folder twice the table shows how
+far two equal versions are apart: the noise that a difference must exceed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from measure import save, show
+from torch import Tensor, nn
+
+CPU_SHAPES = [(784, 128, 128), (300, 32, 512), (100, 64, 256), (200, 1, 64), (10, 3, 8)]
+CPU_FACTORED = [(100, 64, 1024, 16), (50, 64, 2048, 32)]
+GPU_KINDS = ("RNN-relu", "RNN-tanh", "RNN-leaky_relu", "RNN-abs", "GRU", "LSTM")
+ALLOWED = 1.03
+"""A row above this ratio is measured again, and counts as slower if it stays there."""
+
+
+def rows(device: str) -> Iterator[dict[str, Any]]:
+    """Yield what is measured: a layer, its shape, its dtype and its reflectors (0 for a free weight)."""
+    if device == "cpu":
+        for kind in ("RNN-tanh", "GRU", "LSTM"):
+            for T, B, n in CPU_SHAPES:
+                for reflectors in (0, min(n, 16)):
+                    yield {"kind": kind, "T": T, "B": B, "n": n, "inputs": n, "dtype": "float32", "reflectors": reflectors}
+            for T, B, n, reflectors in CPU_FACTORED:
+                yield {"kind": kind, "T": T, "B": B, "n": n, "inputs": n, "dtype": "float32", "reflectors": reflectors}
+        return
+    for B in (128, 16, 1024):
+        for n in (64, 128, 256, 512, 1024):
+            for kind in GPU_KINDS:
+                for dtype in ("float32", "bfloat16"):
+                    yield {"kind": kind, "T": 784, "B": B, "n": n, "inputs": 64, "dtype": dtype, "reflectors": 0}
+    for n in (256, 512, 1024):
+        for dtype in ("float32", "bfloat16"):
+            yield {"kind": "RNN-relu", "T": 784, "B": 128, "n": n, "inputs": 64, "dtype": dtype, "reflectors": 16}
+
+
+def label(row: dict[str, Any]) -> str:
+    """Return the name of a row."""
+    form = f"/k{row['reflectors']}" if row["reflectors"] else ""
+    return f"{row['kind']}/n{row['n']}/B{row['B']}/T{row['T']}/{row['dtype']}{form}"
+
+
+class Case:
+    """One row's layer, input and calls; it lives in the process of one version."""
+
+    def __init__(self, device: str, row: dict[str, Any]) -> None:
+        """Build the layer and the input, and make each call once."""
+        import steadyrnn as sr
+
+        torch.manual_seed(0)
+        kind, _, activation = row["kind"].partition("-")
+        options = {"nonlinearity": activation} if activation else {}
+        transition = sr.Spectral(reflectors=row["reflectors"], radius=0.01) if row["reflectors"] else "free"
+        self.layer: nn.Module = getattr(sr, kind)(row["inputs"], row["n"], transition=transition, **options).to(device)
+        self.dtype, self.cuda = getattr(torch, row["dtype"]), device == "cuda"
+        self.cast = bool(row["reflectors"]) and row["dtype"] != "float32"  # a factored weight is held in float32
+        if not self.cast:
+            self.layer.to(self.dtype)
+        self.x = torch.randn(row["T"], row["B"], row["inputs"]).to(device, self.dtype)
+        self.cotangent = torch.randn(row["T"], row["B"], row["n"]).to(device, self.dtype)
+        self.calls = {"forward": 1, "training": 1}
+        for mode, target in (("forward", 0.02), ("training", 0.05)):
+            self.seconds(mode)
+            self.calls[mode] = max(1, min(50, int(target / self.seconds(mode))))
+
+    def context(self) -> AbstractContextManager[Any]:
+        """Return autocast where the layer is held in another dtype."""
+        return torch.autocast("cuda", dtype=self.dtype) if self.cast else nullcontext()
+
+    def run(self, mode: str) -> None:
+        """Make one call."""
+        if mode == "forward":
+            with torch.no_grad(), self.context():
+                self.layer(self.x)
+            return
+        self.layer.zero_grad(set_to_none=True)
+        with self.context():
+            output: Tensor = self.layer(self.x)[0]
+        output.backward(self.cotangent.to(output.dtype))
+
+    def seconds(self, mode: str) -> float:
+        """Return the time of one of some calls in a row."""
+        if self.cuda:
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(self.calls[mode]):
+            self.run(mode)
+        if self.cuda:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / self.calls[mode]
+
+
+def work(device: str) -> None:
+    """Serve one version: each line asks for a row (``{...}``) or for the time of a mode."""
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    case = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if isinstance(asked, dict):
+            case = None
+            case = Case(device, asked)
+            print("0", flush=True)
+        elif case is not None:
+            print(case.seconds(asked), flush=True)
+
+
+class Version:
+    """One version of the package in a process of its own."""
+
+    def __init__(self, source: Path, device: str) -> None:
+        """Start the process; ``source`` is the folder that holds the package."""
+        path = os.pathsep.join(filter(None, [str(source.resolve()), os.environ.get("PYTHONPATH", "")]))
+        command = [sys.executable, __file__, "--serve", "--device", device]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+        )
+
+    def ask(self, what: Any) -> float:
+        """Send a row or a mode and return the answer."""
+        if self.process.stdin is None or self.process.stdout is None:
+            raise SystemExit("a version's process has no pipes")
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"a version ended at {what}")
+        return float(answer)
+
+
+def compare(before: Version, after: Version, row: dict[str, Any], repeats: int) -> dict[str, Any]:
+    """Return the medians of both versions and the median ratio, per mode."""
+    before.ask(row), after.ask(row)
+    found: dict[str, Any] = {"row": label(row)}
+    for mode in ("forward", "training"):
+        times = [(before.ask(mode), after.ask(mode)) for _ in range(repeats)]
+        ratios = sorted(new / old for old, new in times)
+        if statistics.median(ratios) > ALLOWED:
+            times += [(before.ask(mode), after.ask(mode)) for _ in range(3 * repeats)]
+            ratios = sorted(new / old for old, new in times)
+        found[f"{mode}_before_ms"] = 1e3 * statistics.median(old for old, _ in times)
+        found[f"{mode}_after_ms"] = 1e3 * statistics.median(new for _, new in times)
+        found[f"{mode}_ratio"] = statistics.median(ratios)
+    return found
+
+
+def main() -> None:
+    """Measure both versions in turn, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="folder that holds the old package, such as OLD/src")
+    parser.add_argument("--after", type=Path, default=Path(__file__).parents[1] / "src", help="the new one; this checkout's")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--only", default="", help="part of the names of rows, * for anything")
+    parser.add_argument("--repeats", type=int, default=11, help="pairs per row and mode")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after this time")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        return work(options.device)
+    if options.before is None:
+        parser.error("--before is needed")
+    end = time.monotonic() + options.seconds
+    before, after = (Version(source, options.device) for source in (options.before, options.after))
+    found: list[dict[str, Any]] = []
+    for row in rows(options.device):
+        if fnmatchcase(label(row), f"*{options.only}*") and time.monotonic() < end:
+            found.append(compare(before, after, row, options.repeats))
+            line = found[-1]
+            print(f"{line['row']:44} {line['forward_ratio']:.3f} {line['training_ratio']:.3f}", file=sys.stderr, flush=True)
+            save(f"versions-{options.device}", found)
+    show(found)
+    slower = [row["row"] for row in found if max(row["forward_ratio"], row["training_ratio"]) > ALLOWED]
+    print(f"{len(found)} rows; slower by more than {ALLOWED - 1:.0%}: {', '.join(slower) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
