@@ -17,7 +17,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "mathml",
-    "room",
+    "package_modules",
 ]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]

@@ -1,6 +1,6 @@
-"""Draw the pictures of the documentation, from the package itself and from results of benchmarks, into docs/pictures.
+"""Draw the pictures of the documentation into docs/pictures, from the package itself and from results of benchmarks.
 
-Run it after a change to what they show, and look at the result before it goes in:
+Run it after a change to what they show, and look at the result before you commit it:
 
     python docs/pictures.py
 
@@ -26,12 +26,12 @@ FOLDER = Path(__file__).parent / "pictures"
 INPUTS, UNITS, STEPS, ROWS = 8, 64, 160, 16
 LAGS = range(1, 62, 3)
 BOUND = 1.0
-"""Largest norm of an input, and what the certificates are told."""
+"""Largest norm of an input; also the bound in the certificates."""
 MEASURED, PROVEN, SPECTRAL = "C0", "C2", "C1"
 GPU = Path(__file__).parents[1] / "benchmarks" / "results" / "gpu.json"
 PANELS = (("rnn-relu", "float32"), ("rnn-relu", "bfloat16"), ("lstm", "float32"))
 BATCH = 128
-"""Of the rows of the benchmark on a GPU that are drawn."""
+"""Batch size of the rows of the GPU benchmark that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def main() -> None:
     if GPU.is_file():
         save(speeds(json.loads(GPU.read_text())), "gpu.svg")
     else:
-        print(f"{GPU.name} is not there: the picture of speeds on a GPU stays as it is")
+        print(f"{GPU.name} is missing: the picture of GPU speeds is not changed")
 
 
 def save(figure: Figure, name: str) -> None:
@@ -63,7 +63,7 @@ def save(figure: Figure, name: str) -> None:
 
 
 def certificates() -> Figure:
-    """Draw what is proven of three tanh networks, with and without a constraint, and below it what they do."""
+    """Draw proven and measured gradients and truncation errors of three tanh networks, with and without a constraint."""
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     grid = figure.subplots(2, 3, sharex=True, sharey=True)
     for column, case in enumerate((ball(), plain(1.0), plain(1.6))):
@@ -89,7 +89,7 @@ def draw(axes: Axes, measured: Tensor, spectral: list[float], best: list[float])
 
 
 def speeds(results: dict[str, Any]) -> Figure:
-    """Draw the time of a training step on a GPU over the width: torch's, ours, and what no engine can go below."""
+    """Draw the time of a training step on a GPU by width: torch, ours, and the floor that no engine can beat."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     grid = figure.subplots(1, len(PANELS), sharey=True)
     for axes, (kind, dtype) in zip(grid, PANELS, strict=True):
@@ -105,7 +105,7 @@ def speeds(results: dict[str, Any]) -> Figure:
         axes.set(xscale="log", yscale="log", title=f"{kind}, {dtype}", xlabel="n")
         axes.minorticks_off()
         axes.set_xticks([row["n"] for row in rows], [str(row["n"]) for row in rows])
-    grid[0].set_ylabel(f"us a step, B = {BATCH}, with gradients")
+    grid[0].set_ylabel(f"us per step, B = {BATCH}, with gradients")
     grid[0].legend()
     return figure
 
@@ -123,13 +123,13 @@ def window_bounds(certificate: Certificate) -> tuple[list[float], list[float]]:
 
 
 def ball() -> Case:
-    """Return a network that a spectral ball holds."""
+    """Return a network whose weight stays in a spectral ball."""
     torch.manual_seed(0)
     return measure("SpectralBall(0.9)", sr.RNN(INPUTS, UNITS, transition=sr.SpectralBall(0.9), dtype=torch.float64))
 
 
 def plain(scale: float) -> Case:
-    """Return a network as torch begins it, but for the size of the recurrent weight."""
+    """Return a network as torch initializes it, except for the scale of the recurrent weight."""
     torch.manual_seed(0)
     rnn = torch.nn.RNN(INPUTS, UNITS, dtype=torch.float64)
     with torch.no_grad():

@@ -1,8 +1,9 @@
-"""The main job, through the program: three networks learn to add two marked numbers of a hundred, and one of them with a proof.
+"""Train, certify, convert and report with the command-line program.
 
-Trains a Spectral-RNN, a plain RNN and an LSTM on the addition problem, certifies the first, turns it into the unitary network
-that computes the same function, and writes one page about all of it. Every command it prints can be typed as it stands.
-With 3,500 steps instead of 2,500 the LSTM learns it too; `examples/long_memory.py` tries three learning rates for each.
+Three networks learn the addition problem: a Spectral-RNN, a plain RNN and an LSTM add the two marked numbers of a hundred. The
+Spectral-RNN is certified and converted into a unitary network with the same outputs. A report compares all three. Every command
+that is printed can be run as it is. With 3,500 steps instead of 2,500 the LSTM learns the task, too;
+`examples/long_memory.py` tries three learning rates per model.
 """
 
 import os
@@ -29,19 +30,19 @@ MODELS = {
 
 
 def steadyrnn(command: str) -> str:
-    """Show a command of the program and run it; return what it prints."""
+    """Print a command of the program and run it; return its output."""
     print(f"$ steadyrnn {command}", flush=True)
     words = [sys.executable, "-m", "steadyrnn", *shlex.split(command)]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"{done.stderr}\nsteadyrnn left with status {done.returncode}")
+        raise SystemExit(f"{done.stderr}\nsteadyrnn exited with status {done.returncode}")
     return done.stdout
 
 
 def main() -> None:
     """Train, certify, convert, report."""
     start = time.perf_counter()
-    print("Three networks learn to add the two marked numbers of a hundred. A guess that does not look errs by 0.167.\n")
+    print("Three networks learn to add the two marked numbers of a hundred. The best constant answer has an error of 0.167.\n")
     with ThreadPoolExecutor(max_workers=2) as pool:  # two at a time, one core each
         told = dict(zip(MODELS, pool.map(lambda m: steadyrnn(f"train addition {m} {TRAINING}"), MODELS.values()), strict=True))
     for name, text in told.items():

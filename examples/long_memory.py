@@ -1,7 +1,7 @@
-"""Addition and copy at a hundred steps: a Spectral-RNN, a plain RNN and an LSTM, each at the same learning rates.
+"""Compare a Spectral-RNN, a plain RNN and an LSTM on addition and copy with a hundred steps.
 
-Every model gets the same data, batches, steps, schedule and clipping; only the learning rate is chosen, by validation, from the
-same three for each. The table shows the test scores of the chosen runs, whatever they are; results/long-memory.json keeps all.
+All models have the same data, batches, steps, schedule and clipping. The learning rate of each model is chosen by validation
+from the same three values. The table shows the test scores of the chosen runs; results/long-memory.json contains all runs.
 """
 
 import json
@@ -22,13 +22,13 @@ RESULT = OUT / "long-memory.json" if FAST else Path("results/long-memory.json")
 RATES = (3e-3,) if FAST else (1e-3, 3e-3, 1e-2)
 STEPS = 8 if FAST else 3000
 TASKS = {"addition": "L = 100", "copy": "T = 100"}
-# Of the Spectral-RNN each task has its own shape (its recipe), of the others the activation and width of the papers.
+# The Spectral-RNN uses the recipe of each task, the others use the activation and width of the papers.
 MODELS = {"spectral": "", "rnn": "--model.width 128", "lstm": "--model.width 128"}
 SPECTRAL = {"addition": "--model.nonlinearity relu --model.radius 0.01", "copy": ""}
 
 
 def command(task: str, model: str, rate: float) -> str:
-    """Return the command line of one run; the Spectral-RNN's reflectors move at a tenth of the rate."""
+    """Return the command line of one run; the reflectors of the Spectral-RNN have a tenth of the learning rate."""
     own = f"{SPECTRAL[task]} --train.optimizer.transition_lr {rate / 10:g}" if model == "spectral" else ""
     return (
         f"train {task} --model {model} {MODELS[model]} {own} --train.optimizer.lr {rate:g} --train.steps {STEPS}"
@@ -37,7 +37,7 @@ def command(task: str, model: str, rate: float) -> str:
 
 
 def run(task: str, model: str, rate: float) -> dict[str, Any]:
-    """Train through the program; return what it says in the end."""
+    """Train with the program; return its result."""
     words = shlex.split(command(task, model, rate))
     done = subprocess.run(
         [sys.executable, "-m", "steadyrnn", *words],

@@ -1,7 +1,7 @@
-"""Recall the first of 100 numbers: a Spectral-RNN beside plain RNNs of the same size, on the same data.
+"""Recall the first of 100 numbers: a Spectral-RNN compared with plain RNNs of the same size on the same data.
 
-A network that forgets cannot do it, and one whose gradients explode cannot learn it. Each network is trained at two learning
-rates; the better run is shown.
+A network that forgets cannot solve this task, and a network whose gradients explode cannot learn it. Each network is trained
+with two learning rates; the better run is shown.
 """
 
 import os

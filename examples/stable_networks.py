@@ -1,6 +1,6 @@
-"""Train a stable tanh RNN and a stable LSTM, certify them, convert them, and check the promises on fresh data.
+"""Train a stable tanh RNN and a stable LSTM, certify and convert them, and check the proven bounds on new data.
 
-The task: from a noisy series, the average of its values, recent ones counted more. It needs memory, but not for ever.
+The task is a moving average of a noisy series. It needs memory, but only a limited one.
 """
 
 import os
@@ -28,7 +28,7 @@ def series(rows: int, seed: int, length: int = LENGTH) -> tuple[Tensor, Tensor]:
 
 
 def train(rnn: sr.RNN | sr.LSTM) -> tuple[sr.SequenceModel, float]:
-    """Return a model around ``rnn`` after training, and its last loss; the set of each weight is kept after every step."""
+    """Train a model with ``rnn`` and return it with its last loss; weights are projected after every step."""
     torch.manual_seed(0)
     model = sr.SequenceModel(rnn, 1, readout="each")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -49,7 +49,7 @@ def largest(difference: Tensor) -> float:
 
 
 def check(name: str, rnn: sr.RNN | sr.LSTM) -> None:
-    """Certify a trained layer, convert it, and hold what was promised against fresh data."""
+    """Certify a trained layer, convert it, and compare the proven bounds with the errors on new data."""
     certificate = sr.certify(rnn, input_bound=BOUND)
     print(f"\n{name}\n{certificate}")
     x, _ = series(2, seed=10**6, length=LONG)

@@ -6,6 +6,7 @@ A block that is not meant to run has ``<!-- not run: why -->`` on the line above
 import doctest
 import os
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ PAGES = [
 
 
 def blocks(page: Path) -> list[tuple[int, str]]:
-    """Return the blocks of a page that are meant to run, each with the number of its first line."""
+    """Return the blocks of a page that are meant to run, each with the number of its first line; a list may indent them."""
     text = "\n" + page.read_text(encoding="utf-8")
     return [
-        (text.count("\n", 0, match.start("code")), match["code"])
+        (text.count("\n", 0, match.start("code")), textwrap.dedent(match["code"]))
         for match in BLOCK.finditer(text)
         if not match["before"].lstrip().startswith("<!-- not run:")
     ]
@@ -54,6 +55,12 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
             run_session(code, names, where, line)
         else:
             exec(compile("\n" * (line - 1) + code, str(page), "exec"), names)
+
+
+def test_an_indented_block_is_read_as_code(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("1. text\n\n   ```python\n   if True:\n       pass\n   ```\n")
+    assert blocks(page) == [(4, "if True:\n    pass\n")]
 
 
 def test_a_block_that_fails_is_found(tmp_path: Path) -> None:

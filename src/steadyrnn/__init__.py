@@ -121,16 +121,16 @@ _PUBLIC: dict[str, str] = {
     "to_unitary": "steadyrnn.convert.unitary",
     "verify": "steadyrnn.certificates.verify",
 }
-"""Every public name and the file it lives in: nothing is imported before it is used."""
+"""Every public name and its module; nothing is imported before it is used."""
 
-_ROOMS = ("constraints", "errors")
-"""Rooms that are public as a whole."""
+_PACKAGES = ("constraints", "errors")
+"""Modules that are public as a whole."""
 
 __all__ = [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"steadyrnn.{name}")
     if name in _PUBLIC:
         value = globals()[name] = getattr(import_module(_PUBLIC[name]), name)  # looked up once
@@ -139,4 +139,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -1,4 +1,4 @@
-"""Checks of arguments that more than one room needs; each names the argument, what came and what was expected."""
+"""Checks of arguments that several packages need; each message names the argument, what was expected and what was given."""
 
 import math
 import sys
@@ -79,7 +79,7 @@ def check_interval(name: str, value: float, low: float, high: float) -> float:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return ``value`` as a bool if it is one, of Python or numpy, or the number 0 or 1; a word is not taken for True.
+    """Return ``value`` as a bool if it is a bool of Python or numpy, or the number 0 or 1; a string is refused.
 
     Example:
         >>> check_flag("batch_first", True)
@@ -103,7 +103,7 @@ def check_dense(name: str, tensor: Tensor) -> Tensor:
 
 
 def check_same_meta(name: str, tensor: Tensor, other: Tensor) -> Tensor:
-    """Return ``tensor`` if both or none are on the meta device: some operations on one of each would give any numbers at all.
+    """Return ``tensor`` if both or none are on the meta device: mixing them would compute with uninitialized memory.
 
     Example:
         >>> check_same_meta("`base`", torch.ones(1), torch.ones(2))
@@ -111,8 +111,8 @@ def check_same_meta(name: str, tensor: Tensor, other: Tensor) -> Tensor:
     """
     if tensor.is_meta is not other.is_meta:
         raise DeviceError(
-            f"{name} is on {tensor.device}, but what it goes with is on {other.device}, and on the meta device a tensor holds "
-            "no numbers. Load what is missing (`load_state_dict(..., assign=True)` with all keys)."
+            f"{name} is on {tensor.device}, but the tensor it is used with is on {other.device}. A tensor on the meta device "
+            "has no values. Load what is missing (`load_state_dict(..., assign=True)` with all keys)."
         )
     return tensor
 
@@ -130,7 +130,7 @@ def check_weight(name: str, weight: Tensor) -> Tensor:
 
 
 def check_number(name: str, value: float, *, low: float = 0.0, finite: bool = False) -> float:
-    """Return ``value`` as a float if it is a number from ``low`` on; infinity passes unless ``finite`` is set.
+    """Return ``value`` as a float if it is a number and at least ``low``; infinity is allowed unless ``finite`` is set.
 
     Example:
         >>> check_number("rate", 1)
@@ -143,14 +143,14 @@ def check_number(name: str, value: float, *, low: float = 0.0, finite: bool = Fa
     except OverflowError:
         number = math.inf
     if math.isnan(number) or (finite and math.isinf(number)):
-        raise NotFiniteError(f"`{name}` must be a finite number, but is {number}; nothing can be said of it.")
+        raise NotFiniteError(f"`{name}` must be a finite number, but is {number}.")
     if number < low:
-        raise ArgumentError(f"`{name}` must be a number from {low:g} on, but is {value}.")
+        raise ArgumentError(f"`{name}` must be a number of at least {low:g}, but is {value}.")
     return number
 
 
 def check_count(name: str, value: int, *, low: int = 0) -> int:
-    """Return ``value`` if it is an integer from ``low`` on.
+    """Return ``value`` if it is an integer of at least ``low``.
 
     Example:
         >>> check_count("steps", 3)
@@ -159,7 +159,7 @@ def check_count(name: str, value: int, *, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ArgumentTypeError(f"`{name}` must be an integer, but is of type {type(value).__name__}.")
     if value < low:
-        raise ArgumentError(f"`{name}` must be an integer from {low} on, but is {value}.")
+        raise ArgumentError(f"`{name}` must be an integer of at least {low}, but is {value}.")
     return value
 
 
@@ -206,12 +206,12 @@ def check_finite(name: str, tensor: Tensor) -> Tensor:
     else:
         finite = bool(tensor.isfinite().all())
     if not finite:
-        raise NotFiniteError(f"`{name}` holds NaN or infinity; nothing can be said of it or done with it.")
+        raise NotFiniteError(f"`{name}` holds NaN or infinity, but must be finite.")
     return tensor
 
 
 def autocasts(device: torch.device) -> bool:
-    """Say whether autocast is on for this device (some, as meta, do not know it).
+    """Return whether autocast is on for this device; some devices, such as meta, do not have it.
 
     Example:
         >>> autocasts(torch.device("cpu"))
@@ -221,7 +221,7 @@ def autocasts(device: torch.device) -> bool:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context without autocast: for what must not be cast, also in a backward that is run under it.
+    """Return a context without autocast, for code that must not be cast, also in a backward pass under autocast.
 
     Example:
         >>> with torch.autocast("cpu", dtype=torch.bfloat16), without_autocast(torch.device("cpu")):
@@ -236,7 +236,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def multiplies_in_full_float32() -> bool:
-    """Say whether products of float32 matrices are known to keep all digits; torch refuses to say where backends differ.
+    """Return whether products of float32 matrices are known to have full precision; torch does not say if backends differ.
 
     Example:
         >>> multiplies_in_full_float32()
@@ -249,7 +249,7 @@ def multiplies_in_full_float32() -> bool:
 
 
 def constant_result(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function whose result a compiler takes as a constant: it asks a driver or reads a file.
+    """Mark a function whose result the compiler treats as a constant, because it calls a driver or reads a file.
 
     The mark is the one that :func:`torch.compiler.assume_constant_result` sets, which imports the compiler.
 
@@ -287,7 +287,7 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
 
 @constant_result
 def writes_onnx() -> bool:
-    """Say whether torch is writing an ONNX file now; its exporter is not imported for this.
+    """Return whether torch is writing an ONNX file now; the exporter is not imported for this check.
 
     Example:
         >>> writes_onnx()
@@ -298,7 +298,7 @@ def writes_onnx() -> bool:
 
 
 def is_traced() -> bool:
-    """Say whether ``torch.jit.trace``, or the exporter to ONNX that uses it, follows what is computed now.
+    """Return whether ``torch.jit.trace``, or the ONNX exporter that uses it, records the current computation.
 
     Example:
         >>> is_traced()
@@ -308,9 +308,9 @@ def is_traced() -> bool:
 
 
 def constant_in_onnx() -> AbstractContextManager[Any]:
-    """Return a context whose results are constants of an ONNX file that torch is writing by a trace; else it does nothing.
+    """Return a context whose results become constants of an ONNX file written by tracing; otherwise it does nothing.
 
-    A weight's parametrisation has operations that ONNX lacks, and nothing in a file changes it.
+    The parametrization of a weight has operations that ONNX lacks, and the weight does not change in the file.
 
     Example:
         >>> with constant_in_onnx():
@@ -332,10 +332,10 @@ def _untraced() -> Iterator[None]:
 
 
 def carries_transform(*tensors: Tensor | None) -> bool:
-    """Say whether forward-mode AD, a ``torch.func`` transform or a trace (``torch.jit.trace``) is at work on ``tensors``.
+    """Return whether forward-mode AD, a ``torch.func`` transform or a trace (``torch.jit.trace``) is active on ``tensors``.
 
-    A custom op, an ``autograd.Function`` or a write in place would be silently wrong or raise there; whoever has one asks
-    this first and takes plain tensor operations instead. Inside a compiled graph the answer is ``False``.
+    A custom op, an ``autograd.Function`` or an in-place write would be silently wrong or raise an error there. Code that
+    has one calls this function first and uses plain tensor operations instead. In a compiled graph the result is ``False``.
 
     Example:
         >>> carries_transform(torch.ones(2))
@@ -351,7 +351,7 @@ def carries_transform(*tensors: Tensor | None) -> bool:
 
 
 def refuse_script(module: torch.nn.Module) -> NoReturn:
-    """Refuse ``torch.jit.script``: constraints and engines are Python that TorchScript does not know."""
+    """Refuse ``torch.jit.script``: constraints and engines use Python that TorchScript does not support."""
     raise ConversionError(
         f"`torch.jit.script` cannot compile a {type(module).__name__} of steadyrnn. Use `torch.export.export` or "
         "`torch.jit.trace`, or script `steadyrnn.to_torch(layer)`."
@@ -359,9 +359,9 @@ def refuse_script(module: torch.nn.Module) -> NoReturn:
 
 
 def refuse_quantization(module: torch.nn.Module) -> NoReturn:
-    """Refuse ``torch.ao.quantization``, which knows torch's own classes only and leaves others as they are."""
+    """Refuse ``torch.ao.quantization``, which supports only the classes of torch and skips others silently."""
     name = type(module).__name__
     raise ConversionError(
-        f"`torch.ao.quantization` would leave a {name} of steadyrnn as it is, without a word. Quantize a model with "
+        f"`torch.ao.quantization` would silently skip a {name} of steadyrnn. Quantize a model with "
         "`steadyrnn.to_torch(layer)` in its place, or its other modules one by one."
     )

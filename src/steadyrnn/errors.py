@@ -1,4 +1,4 @@
-"""Every error this package raises for a user's mistake; each is also the builtin torch raises in that case."""
+"""The errors that this package raises for a user's mistake; each is also the builtin that torch raises in that case."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -29,14 +29,14 @@ __all__ = [
 
 _LONGEST = 2000
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of characters that steer a terminal, reorder or break a line, or cannot be encoded; of ``Cc``, ``\\n`` is kept."""
+"""Unicode categories of characters that control a terminal, reorder or break a line, or cannot be encoded; ``\\n`` is kept."""
 
 
 def printable(text: str) -> str:
-    r"""Return a text that no terminal obeys: control, bidirectional and unencodable characters written out as escapes.
+    r"""Return a text that is safe to print: control, bidirectional and unencodable characters become escapes.
 
-    Names and values in a file may hold escape sequences. Every error of this package and every line of the program goes
-    through here. Line ends stay.
+    Names and values in a file may contain escape sequences. Every error of this package and every line of the program is
+    passed through this function. Line ends are kept.
 
     Example:
         >>> print(printable("a\x1b[2Jb"))
@@ -51,9 +51,9 @@ def printable(text: str) -> str:
 
 
 class SteadyError(Exception):
-    """The common ancestor: ``except SteadyError`` catches every error of this package.
+    """The base class: ``except SteadyError`` catches every error of this package.
 
-    Its text is safe to print, whatever it quotes: see :func:`printable`. The middle of a very long one is left out.
+    Its text is safe to print, see :func:`printable`. The middle of a very long text is omitted.
     """
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class SteadyError(Exception):
 
 
 class ArgumentError(SteadyError, ValueError):
-    """An argument has a value outside what the function takes."""
+    """An argument has a value that the function does not support."""
 
 
 class ArgumentTypeError(SteadyError, TypeError):
@@ -78,11 +78,11 @@ class DtypeError(SteadyError, RuntimeError, ValueError):
 
 
 class DeviceError(SteadyError, RuntimeError):
-    """A tensor lies on another device than the module."""
+    """A tensor is on another device than the module."""
 
 
 class ConstraintError(SteadyError, ValueError):
-    """A matrix lies outside the set a constraint keeps it in."""
+    """A matrix is outside the set of its constraint."""
 
 
 class NotInvertibleError(SteadyError, ValueError):
@@ -90,51 +90,51 @@ class NotInvertibleError(SteadyError, ValueError):
 
 
 class NotFiniteError(SteadyError, ValueError):
-    """NaN or infinity where a finite number is needed."""
+    """A number is NaN or infinite where a finite one is needed."""
 
 
 class CertificateError(SteadyError, ValueError):
-    """A bound was asked for that no theorem gives, or that lacks an assumption."""
+    """No theorem gives the requested bound, or an assumption is missing."""
 
 
 class EngineError(SteadyError, RuntimeError):
-    """The engine asked for cannot run this layer."""
+    """The requested engine cannot run this layer."""
 
 
 class LayoutWarning(UserWarning):
-    """An input has the shape that batch and time in each other's place would give."""
+    """An input has a shape as if batch and time were exchanged."""
 
 
 class ConversionError(SteadyError, ValueError):
-    """A module has no equivalent of the form asked for."""
+    """A module cannot be converted to the requested form."""
 
 
 class DataError(SteadyError, ValueError):
-    """A data file is missing, damaged or not what its name says."""
+    """A data file is missing or damaged, or does not contain what its name says."""
 
 
 class RunError(SteadyError, RuntimeError):
-    """A run folder cannot be used: held by another process, not a run, or of another configuration."""
+    """A run folder cannot be used: it is locked by another process, is not a run, or has another configuration."""
 
 
 class CheckpointError(SteadyError, RuntimeError):
-    """A checkpoint is missing, damaged or does not fit the model."""
+    """A checkpoint is missing or damaged, or does not fit the model."""
 
 
 class TrainingError(SteadyError, RuntimeError):
-    """Training cannot go on: the loss or a gradient is not finite."""
+    """Training cannot continue: the loss or a gradient is not finite."""
 
 
 class WeightError(SteadyError, RuntimeError):
-    """A weight that a constraint computes or keeps cannot be changed, replaced or copied in this way."""
+    """A constrained weight cannot be changed, replaced or copied in this way."""
 
 
 class ConstraintWarning(UserWarning):
-    """A projection that was asked for changed a weight by more than half of its norm."""
+    """A requested projection changed a weight by more than half of its norm."""
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Return a sentence that leads from a name that is not known to one that is: the nearest, or all of them.
+    """Return a sentence that suggests the nearest known name, or lists all of them.
 
     Example:
         >>> suggestion("lsmt", ["lstm", "gru"]), suggestion("x", ["lstm", "gru"])
@@ -146,7 +146,7 @@ def suggestion(name: object, known: Iterable[str]) -> str:
 
 
 def not_among(argument: str, value: object, known: Iterable[str]) -> str:
-    """Return what to say of an argument whose value must be one of some names and is not.
+    """Return the message for an argument whose value is not one of the known names.
 
     Example:
         >>> not_among("readout", "lst", ["last", "each"])

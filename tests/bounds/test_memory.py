@@ -208,5 +208,5 @@ def test_the_first_step_is_found(threshold: int) -> None:
 
 
 def test_a_count_may_have_a_least_value() -> None:
-    with pytest.raises(ArgumentError, match="`samples` must be an integer from 2 on, but is 1"):
+    with pytest.raises(ArgumentError, match="`samples` must be an integer of at least 2, but is 1"):
         check_count("samples", 1, low=2)

@@ -27,6 +27,7 @@ __all__ = [
     "lapack_ratio",
     "member",
     "orthogonal",
+    "outside",
     "rounding",
     "signed_identities",
     "size_for",
@@ -113,6 +114,11 @@ def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.d
         case _:
             matrix = orthogonal(size, seed, 1 if name == "cayley" else determinant)
     return matrix.to(dtype)
+
+
+def outside(name: str, size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return a matrix far outside a constraint's set, also where the set contains every multiple of a member."""
+    return 5 * member(name, size, seed, dtype=dtype) + torch.ones(size, size, dtype=dtype).triu(1)
 
 
 def signed_identities(size: int) -> Iterator[Tensor]:

@@ -15,7 +15,7 @@ from steadyrnn.errors import (
     NotInvertibleError,
     ShapeError,
 )
-from tests.constraints.cases import CASES, DTYPES, INVERTIBLE, NOT_INVERTIBLE, member, rounding
+from tests.constraints.cases import CASES, DTYPES, INVERTIBLE, NOT_INVERTIBLE, member, outside, rounding
 
 
 def own(module: nn.Module, name: str = "weight") -> Constraint:
@@ -63,7 +63,7 @@ def test_keep_starts_from_the_weight_there_is(name: str, determinant: int) -> No
 def test_keep_refuses_a_weight_outside(name: str) -> None:
     linear = nn.Linear(6, 6)
     with torch.no_grad():
-        linear.weight.copy_(5 * member(name, 6, 0, dtype=torch.float32))
+        linear.weight.copy_(outside(name, 6, 0, dtype=torch.float32))
     with pytest.raises(ConstraintError, match="outside the set"):
         constrain(linear, "weight", CASES[name](), init="keep")
     assert not parametrize.is_parametrized(linear)

@@ -19,6 +19,7 @@ from tests.constraints.cases import (
     RECENTRED,
     gaussian_like,
     member,
+    outside,
     rounding,
     size_for,
 )
@@ -98,9 +99,8 @@ def test_a_map_without_inverse_says_so(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in INVERTIBLE if name not in ("free", "irnn")])
 def test_a_matrix_outside_the_set_is_refused_with_its_violation(name: str) -> None:
     constraint = CASES[name]()
-    outside = 3 * member(name, 6, seed=1)
     with pytest.raises(ConstraintError, match=r"violation [\d.]+, allowed for rounding"):
-        constraint.right_inverse(outside)
+        constraint.right_inverse(outside(name, 6, seed=1))
 
 
 @pytest.mark.parametrize("name", [name for name in INVERTIBLE if name not in ("free", "irnn", "spectral-penalty")])
@@ -108,10 +108,10 @@ def test_a_matrix_outside_the_set_is_projected_where_asked_for(name: str) -> Non
     constraint = CASES[name]()
     constraint.projects = True
     generator = torch.Generator().manual_seed(5)
-    outside = member(name, 6, seed=1) + 0.2 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
-    matrix = constraint(*constraint.right_inverse(outside))
+    given = member(name, 6, seed=1) + 0.2 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    matrix = constraint(*constraint.right_inverse(given))
     assert constraint.violation(matrix) <= rounding(6)
-    torch.testing.assert_close(matrix, constraint.project(outside), rtol=0, atol=64 * rounding(6))
+    torch.testing.assert_close(matrix, constraint.project(given), rtol=0, atol=64 * rounding(6))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -51,7 +51,7 @@ def test_an_object_gives_a_copy() -> None:
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ("spectrum", ArgumentError, "`weight` must be one of free, irnn, .*polar, but is 'spectrum'"),
+        ("spectrum", ArgumentError, "`weight` must be one of free, irnn, .*polar.*, but is 'spectrum'"),
         ("stable-lstm", ArgumentError, "`weight` is a constraint on one matrix.*sr.LSTM"),
         (StableLSTM(), ArgumentError, "`weight` is a constraint on one matrix.*sr.LSTM"),
         (None, ArgumentTypeError, "`weight` must be a constraint or the name of one, but is of type NoneType"),

@@ -31,12 +31,13 @@ Table = dict[tuple[str, str], Outcome]
 _MARKS = {Outcome.WORKS: "✓", Outcome.REFUSED: "refused"}
 _OPENING = """# Layers and the tools around them
 
-What happens when a layer of ours is handed to a tool of PyTorch or of its neighbours. A tick means that it works, and that the
-result was compared with the layer's own; "refused" means that an error of `steadyrnn.errors` says so and names the way out.
-There is no third case. This page is written by `python -m tests.tools.page` and compared with a new trial of every cell by each
-run of the tests.
+This page shows which tools of PyTorch and its ecosystem work with which layer. A tick means that the tool works and that its
+result was compared with that of the layer. "refused" means that an error of `steadyrnn.errors` says so and names an
+alternative. There is no third case. `python -m tests.tools.page` writes this page, and every run of the tests checks each
+entry again.
 
-A row that names a constraint stands for the layer with `transition=` that constraint. Every trial is small, on one CPU.
+A row with the name of a constraint is the layer with `transition=` set to that constraint. Every check is small and runs
+on one CPU.
 """
 
 
@@ -66,11 +67,11 @@ def _said_of(name: str, tool: Tool, table: Mapping[tuple[str, str], Outcome]) ->
 
 _WAYS_OUT = {
     "ONNX": "pass `dynamo=False`, which writes the weight as a constant, or export `sr.to_torch(module)`.",
-    "jit.trace": "TorchScript's gradient of complex products is not to be trusted; use `torch.export.export`.",
+    "jit.trace": "the gradient of complex products in TorchScript is not reliable; use `torch.export.export`.",
     "jit.script": "use `torch.export.export` or `torch.jit.trace`, or script `sr.to_torch(module)`.",
-    "quantize_dynamic": "torch leaves classes that it does not know as they are; quantize `sr.to_torch(module)`.",
+    "quantize_dynamic": "torch skips classes that it does not know; quantize `sr.to_torch(module)`.",
     "AveragedModel": "a mean of orthogonal matrices is not orthogonal; `sr.averaged` averages on the set.",
-    "prune": "a weight that a constraint keeps has no place for a mask; prune `sr.to_torch(module)`, or a free weight.",
+    "prune": "a constrained weight cannot have a mask; prune `sr.to_torch(module)`, or a free weight.",
 }
 """What to do instead, by tool: one line for each tool that is refused anywhere."""
 
