@@ -49,17 +49,23 @@ __device__ __forceinline__ void read_items(
     for (int i = 0; i < ITEMS; ++i) walk.read(to[i], row_offset[i], walk.unit_of(i), from, more);
 }
 
+// Reads how many steps each item's row runs, long before it is used: next to its uses, the compiler would write all of them
+// twice, for `ragged` and not.
+__device__ __forceinline__ void read_lengths(int (&length)[ITEMS], const Walk& walk, int top, u32 items) {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) length[i] = walk.length_of(top + walk.row_of(threadIdx.x + i * THREADS, items));
+}
+
 // VECTOR_IO neighbours of one row that a thread finishes at once. (Their numbers are apart in `Values`: while an array is indexed
 // in a loop, the compiler keeps all that is in one struct with it in memory.)
 struct Item {
     u32 here, row, of, slot;  // its number, row of the set, unit of the block; place in the set's state
     bool there, inside, runs, comes;  // `comes`: BACK, whether the product is the adjoint of a state
 
-    __device__ __forceinline__ Item(const Walk& walk, const Turn& turn, int i) {
+    __device__ __forceinline__ Item(const Walk& walk, const Turn& turn, int i, int length) {
         const u32 item = threadIdx.x + i * THREADS;
         here = item < turn.items ? item : 0, of = here % ITEMS_OF_ROW * VECTOR_IO, row = here / ITEMS_OF_ROW;
         slot = row * UNITS + swap(of, row);
-        const int length = walk.ragged ? walk.lengths[walk.first + turn.top + row] : walk.steps;
         there = item < turn.items, inside = there && of < walk.whole;
         runs = inside && turn.time < length && turn.step >= LEAD && turn.step < walk.last + LEAD;
         comes = inside && turn.step > 0 && turn.time - walk.way < length;
@@ -129,12 +135,12 @@ __device__ __forceinline__ void finish_entry(
 }
 #endif
 
-// Finishes item i, puts it into the state behind, and leaves what goes to device memory in `result`. Returns whether it runs.
-// Nothing branches, so that items hide each other's latency.
+// Finishes item i of a row of `length` steps, puts it into the state behind, and leaves what goes to device memory in `result`.
+// Returns whether it runs. Nothing branches, so that items hide each other's latency.
 __device__ __forceinline__ bool finish_item(
-    Numbers (&result)[RESULT], const Walk& walk, const Turn& turn, const Behind& to, const Numbers (&x)[READ],
-    int i) {
-    const Item item(walk, turn, i);
+    Numbers (&result)[RESULT], const Walk& walk, const Turn& turn, const Behind& to, const Numbers (&x)[READ], int i,
+    int length) {
+    const Item item(walk, turn, i, length);
     Values v;
     v.read_products(walk, item);
     float* carry = walk.held + turn.set * walk.share + item.here * VECTOR_IO;
@@ -234,6 +240,8 @@ __device__ __forceinline__ void open_barriers(u64* arrived, u64* freed) {
 // Runs all steps, once everything is in its place; `x` is what the first one reads, where AHEAD.
 __device__ __forceinline__ void run_steps(
     const Walk& walk, const Matrix& matrix, const Place& at, Numbers (&x)[ITEMS][READ], u64* arrived, u32 zero) {
+    int length[ITEMS];  // steps that an item's row runs
+    if (LENGTHS_ONCE) read_lengths(length, walk, 0, walk.rows * ITEMS_OF_ROW);
     for (int count = 0; count < (walk.last + BACK + LEAD) * SETS; ++count) {
         const int set = count % SETS, rows = min(walk.half, walk.rows - set * walk.half);
         if (rows <= 0) continue;
@@ -242,6 +250,7 @@ __device__ __forceinline__ void run_steps(
         u32 row_offset[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) row_offset[i] = walk.row_offset(threadIdx.x + i * THREADS, turn.items);
+        if (!LENGTHS_ONCE) read_lengths(length, walk, turn.top, turn.items);
         Numbers ahead[ITEMS][READ] = {};
         if (AHEAD && step + 1 < walk.last && walk.whole > 0) read_items(ahead, walk, row_offset, turn.now + walk.move, turn.more);
         if (!AHEAD && step >= LEAD && step < walk.last + LEAD && walk.whole > 0) read_items(x, walk, row_offset, turn.now, turn.more);
@@ -259,7 +268,7 @@ __device__ __forceinline__ void run_steps(
         Numbers result[ITEMS][RESULT];  // goes to device memory behind the messages
         bool runs[ITEMS];
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) runs[i] = finish_item(result[i], walk, turn, to, x[i], i);
+        for (int i = 0; i < ITEMS; ++i) runs[i] = finish_item(result[i], walk, turn, to, x[i], i, length[i]);
         send_state(walk, turn, to, arrived);
         write_results(result, runs, row_offset, walk, turn);
 #pragma unroll

@@ -7,6 +7,8 @@
 // FAR, the first turn only sends the initial states: a turn without a product is what the adjoint has, and for a loop that may
 // leave the product out the compiler takes the registers that it is given (187 against 165).
 #define LEAD (FAR && !BACK)
+// Whether lengths of rows stay in registers. BACK, the step would be written twice if they did: each turn reads them.
+#define LENGTHS_ONCE (SETS == 1 && !BACK)
 #define BY_MEMORY (FAR || POSTED)  // whether messages lie in device memory, too
 #define READ (BACK ? 2 : GATES)    // numbers of an entry that a step reads
 #if BACK || !KEEP || (CELL == ELMAN && ACTIVATION != ABSOLUTE)
@@ -62,11 +64,12 @@ struct Block : Tensors, Sizes {
         if (FAR) announced += blockIdx.x / BLOCKS * SETS;
     }
 
-    // Entry k of the row of the weight that gives result o of the block; 0 beyond the weight.
+    // Entry k of the row of the weight that gives result o of the block; 0 beyond the weight. A weight that fits on the chip is
+    // indexed by 32 bits: with addresses of 64 for all that a thread reads, registers would be spilled.
     __device__ __forceinline__ float weight_at(int o, int k) const {
         const int unit = rank * UNITS + o % UNITS;
         const bool inside = o < GATES * UNITS && unit < size && k < size;
-        return inside ? load(weight, BACK ? (i64)k * size + unit : ((i64)(o / UNITS) * size + unit) * size + k) : 0.0f;
+        return inside ? load(weight, BACK ? k * size + unit : (o / UNITS * size + unit) * size + k) : 0.0f;
     }
 
     __device__ __forceinline__ void write_first_states() const {
@@ -112,9 +115,9 @@ struct Walk : Block {
 
     // Item `item` of a set is VECTOR_IO neighbours of row item / ITEMS_OF_ROW. From the set's first entry it lies `row_offset` +
     // `unit_of` far; where there is no such item, another one is read instead, so that nothing branches.
-    __device__ __forceinline__ u32 row_offset(u32 item, u32 items) const {
-        return (item < items ? item / ITEMS_OF_ROW : 0) * size;
-    }
+    __device__ __forceinline__ static u32 row_of(u32 item, u32 items) { return item < items ? item / ITEMS_OF_ROW : 0; }
+    __device__ __forceinline__ u32 row_offset(u32 item, u32 items) const { return row_of(item, items) * size; }
+    __device__ __forceinline__ int length_of(int row) const { return ragged ? lengths[first + row] : steps; }
     __device__ __forceinline__ u32 unit_of(int i) const {
         const u32 of = (threadIdx.x + i * THREADS) % ITEMS_OF_ROW * VECTOR_IO;
         return of < whole ? of : 0;

@@ -48,11 +48,12 @@ struct Block : Tensors, Sizes {
         last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
     }
 
-    // Entry k of the transposed weight's row o, of the gates that are the block's own; 0 beyond the weight.
+    // Entry k of the transposed weight's row o, of the gates that are the block's own; 0 beyond the weight. 32 bits index it, as in
+    // gather_block.cu.
     __device__ __forceinline__ float weight_at(int o, int k) const {
         const int unit = rank * UNITS + k % UNITS;
         const bool inside = o < size && k < OWN && unit < size;
-        return inside ? load(weight, ((i64)(k / UNITS) * size + unit) * size + o) : 0.0f;
+        return inside ? load(weight, (k / UNITS * size + unit) * size + o) : 0.0f;
     }
 
     __device__ __forceinline__ void read_final_gradients() const {
