@@ -22,7 +22,7 @@ M = TypeVar("M", bound=SequenceModel | Truncated)
 
 
 @overload
-def to_parallel(
+def to_parallel(  # type: ignore[overload-overlap]
     rnn: M, tol: float, chunk: int | None = None, *, input_bound: float | None = None, gradient_tol: float | None = None,
     verify: bool = False,
 ) -> M: ...  # fmt: skip
@@ -31,6 +31,8 @@ def to_parallel(
     rnn: nn.Module, tol: float, chunk: int | None = None, *, input_bound: float | None = None,
     gradient_tol: float | None = None, verify: bool = False,
 ) -> Parallel: ...  # fmt: skip
+
+
 def to_parallel(
     rnn: nn.Module,
     tol: float,

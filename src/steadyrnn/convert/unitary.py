@@ -29,7 +29,7 @@ M = TypeVar("M", bound=SequenceModel | Truncated)
 
 
 @overload
-def to_unitary(
+def to_unitary(  # type: ignore[overload-overlap]
     rnn: M, input_bound: float | None, horizon: int | None = None, approximate: bool = False, *,
     initial_bound: float = 0.0, precision: float = 1e-12,
 ) -> M: ...  # fmt: skip
@@ -38,6 +38,8 @@ def to_unitary(
     rnn: nn.Module, input_bound: float | None, horizon: int | None = None, approximate: bool = False, *,
     initial_bound: float = 0.0, precision: float = 1e-12,
 ) -> UnitaryRNN: ...  # fmt: skip
+
+
 def to_unitary(
     rnn: nn.Module,
     input_bound: float | None,
