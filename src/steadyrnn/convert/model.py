@@ -9,9 +9,11 @@ from torch import nn
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated
 
-__all__ = ["convert_layer_of", "with_layer"]
+__all__ = ["M", "WholeModel", "convert_layer_of", "with_layer"]
 
-M = TypeVar("M", bound=SequenceModel | Truncated)
+WholeModel = SequenceModel | Truncated
+"""What stands around a recurrent layer."""
+M = TypeVar("M", bound=WholeModel)
 
 
 def convert_layer_of(model: M, convert: Callable[[nn.Module], nn.Module]) -> M:

@@ -1,6 +1,6 @@
 """From a stable recurrent layer to one that runs in windows of time, all at once."""
 
-from typing import TypeVar, overload
+from typing import overload
 
 import torch
 from torch import nn
@@ -8,17 +8,12 @@ from torch import nn
 from steadyrnn.checks import check_number, check_positive_int
 from steadyrnn.errors import ArgumentError, ConversionError
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.models.sequence import SequenceModel
-from steadyrnn.models.truncated import Truncated
 from steadyrnn.parallel.module import Parallel
 
-from .model import convert_layer_of
+from .model import M, WholeModel, convert_layer_of
 from .torch_nn import from_torch
 
 __all__ = ["to_parallel"]
-
-
-M = TypeVar("M", bound=SequenceModel | Truncated)
 
 
 @overload
@@ -92,7 +87,7 @@ def to_parallel(
     References:
         Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
     """
-    if isinstance(rnn, SequenceModel | Truncated):
+    if isinstance(rnn, WholeModel):
         wishes = {"input_bound": input_bound, "gradient_tol": gradient_tol}
         return convert_layer_of(rnn, lambda layer: to_parallel(layer, tol, chunk, **wishes, verify=verify))
     layer = as_layer(rnn)

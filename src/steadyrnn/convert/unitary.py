@@ -1,7 +1,7 @@
 """A unitary network that computes what a contractive one computes: Theorem 1, its limits, and what to do beyond them."""
 
 import copy
-from typing import TypeVar, overload
+from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,8 @@ from steadyrnn.certificates.reading import read_weights
 from steadyrnn.checks import without_autocast
 from steadyrnn.errors import CertificateError, ConversionError
 from steadyrnn.layers.rnn import RNN
-from steadyrnn.models.sequence import SequenceModel
-from steadyrnn.models.truncated import Truncated
 
-from .model import convert_layer_of
+from .model import M, WholeModel, convert_layer_of
 from .rnn import as_rnn
 from .unitary_plan import Plan, Wish, assemble, make_plan, report_on
 from .unitary_rnn import UnitaryRNN
@@ -23,9 +21,6 @@ __all__ = ["minimal_unitary_size", "to_unitary"]
 
 CHECKED_STEPS = 256
 """Steps of the comparison that every conversion ends with."""
-
-
-M = TypeVar("M", bound=SequenceModel | Truncated)
 
 
 @overload
@@ -103,7 +98,7 @@ def to_unitary(
         Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs.
         NeurIPS 2019. https://arxiv.org/abs/1910.13672
     """
-    if isinstance(rnn, SequenceModel | Truncated):
+    if isinstance(rnn, WholeModel):
         limits = {"initial_bound": initial_bound, "precision": precision}
         return convert_layer_of(rnn, lambda layer: to_unitary(layer, input_bound, horizon, approximate, **limits))
     wish = Wish(input_bound, horizon, approximate, initial_bound, precision)
