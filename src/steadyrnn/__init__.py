@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from steadyrnn.convert.torch_nn import to_torch as to_torch
     from steadyrnn.convert.unitary import minimal_unitary_size as minimal_unitary_size
     from steadyrnn.convert.unitary import to_unitary as to_unitary
-    from steadyrnn.convert.weights_file import save_weights as save_weights
+    from steadyrnn.jobs.weights_file import save_weights as save_weights
     from steadyrnn.layers.cells import GRUCell as GRUCell
     from steadyrnn.layers.cells import LSTMCell as LSTMCell
     from steadyrnn.layers.cells import RNNCell as RNNCell
@@ -112,7 +112,7 @@ _PUBLIC: dict[str, str] = {
     "penalty": "steadyrnn.constraints.optimizer",
     "project_": "steadyrnn.constraints.membership",
     "recheck": "steadyrnn.certificates.certify",
-    "save_weights": "steadyrnn.convert.weights_file",
+    "save_weights": "steadyrnn.jobs.weights_file",
     "spectrum": "steadyrnn.probes.spectrum",
     "suggest_bptt": "steadyrnn.convert.bptt",
     "to_feedforward": "steadyrnn.convert.feedforward",

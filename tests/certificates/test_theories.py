@@ -73,7 +73,7 @@ def test_the_tiers_are_tried_in_order_and_each_is_named() -> None:
 def test_a_norm_found_before_is_proven_anew_by_the_tier_of_its_kind() -> None:
     rnn = sr.RNN(2, 4, transition=sr.SpectralBall(0.9))
     layer = certify_layer(weights_of(rnn), 1.0, None, "full")
-    again: LayerCertificate = refresh(layer, rnn)
+    again: LayerCertificate = refresh(layer, weights_of(rnn))
     assert [tier.name for tier in again.tiers] == [tier.name for tier in layer.tiers]
     for old, new in zip(layer.tiers, again.tiers, strict=True):
         assert new.contraction.rate == pytest.approx(old.contraction.rate, rel=1e-9)

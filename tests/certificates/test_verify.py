@@ -17,9 +17,9 @@ import steadyrnn as sr
 from steadyrnn.activations import Activation
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
+from steadyrnn.engines import replay
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, DtypeError, NotFiniteError, ShapeError
-from steadyrnn.gpu import graph
 from tests.certificates.runs import KINDS, NORMS, exact, layer_of, tampered, unit_inputs, wrong
 from tests.parallel.layers import GATED, gated_of, rnn_of
 
@@ -449,7 +449,7 @@ def test_a_gpu_proves_of_every_run_what_it_proves_of_a_first_one(kind: str, form
         output[30 + repeat, 1] += 10.0**-repeat
         found = sr.verify(there, x.cuda(), output.cuda())
         assert bool((wrong(output, truth) <= found.errors.cpu() + slack).all())
-        graph._entries.clear()
+        replay._entries.clear()
         first = sr.verify(there, x.cuda(), output.cuda())
         torch.testing.assert_close(found.errors, first.errors, rtol=1e-12, atol=0)
         sr.verify(there, x.cuda(), output.cuda())  # by which a graph is captured again

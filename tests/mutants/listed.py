@@ -140,7 +140,7 @@ _LAYERS = [
     Mutant("states of the reverse direction taken from the forward one", "layers/base.py",
            "state = tuple(s[place] for s in start)", "state = tuple(s[layer * self.directions] for s in start)",
            ("layers/test_torch_parity.py::test_values_and_gradients_are_torchs",)),
-    Mutant("a refused assignment leaves the gates before it changed", "layers/transition.py",
+    Mutant("a refused assignment leaves the gates before it changed", "layers/weights.py",
            "            self.restore(kept)\n            raise", "            raise",
            ("layers/test_transitions.py::test_assignment_changes_all_gates_or_none",)),
     Mutant("rows of a state are not put back into their order", "layers/sequence.py",

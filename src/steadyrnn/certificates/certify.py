@@ -219,13 +219,12 @@ def read_layers(module: nn.Module, input_bound: float | None = None, effort: str
     return certify_stack([ways[0] for ways in weights], input_bound, effort, dropout_scale(module))
 
 
-def refresh(layer: LayerCertificate, module: nn.Module) -> LayerCertificate:
+def refresh(layer: LayerCertificate, weights: Weights) -> LayerCertificate:
     """Return the certificate for the weights as they are now, in the same norms where one still contracts.
 
     Norms are kept and the rates proven anew, which costs far less than a search for a norm; where no old norm contracts any
     more, the search is made again.
     """
-    weights = next(w for ways in read_weights(module) for w in ways if w.name == layer.name)
     keep, bound = [tier.contraction.norm for tier in layer.tiers], layer.input_bound
     fresh = THEORIES[weights.cell.record.theorem].certify(weights, bound, bound, "keep", keep)
     return fresh if fresh.best.stable else certify_layer(weights, bound, None, "auto")

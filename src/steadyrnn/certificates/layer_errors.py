@@ -11,8 +11,8 @@ from steadyrnn.bounds.residual import residual_errors
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
+from steadyrnn.engines.replay import replayed
 from steadyrnn.errors import NotFiniteError
-from steadyrnn.gpu.graph import replayed
 
 from .measure import Measure
 from .proof import Proof, recurrence_of, to_output

@@ -17,7 +17,7 @@ from steadyrnn.constraints.slot import whole
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
-from steadyrnn.layers.transition import Transition
+from steadyrnn.layers.weights import Transition
 
 __all__ = ["RECURRENT", "Weights", "is_recurrent", "read_weights", "used_tensors"]
 

@@ -109,7 +109,7 @@ def local_rounding(recurrence: Recurrence, sizes: Sizes, hidden: Number, inputs:
         return hidden + math.inf
     size = recurrence.state[0].shape[-1]
     reach = sizes.state * hidden + sizes.input * inputs + sizes.bias
-    linear = relative * reach + math.sqrt(len(step.gates) * size) * sizes.terms * info.tiny  # what underflows is lost
+    linear = relative * reach + math.sqrt(len(step.record.gates) * size) * sizes.terms * info.tiny  # what underflows is lost
     bound = _STEP_ERRORS.get(step.record.theorem)
     if bound is None:
         raise CertificateError(f"No bound on the rounding of the cell {step.record.key!r}.")

@@ -2,54 +2,31 @@
 
 import copy
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TypeVar
 
 from torch import nn
 
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated
 
-__all__ = ["for_models", "with_layer"]
+__all__ = ["M", "WholeModel", "convert_layer_of", "with_layer"]
 
-P = ParamSpec("P")
-R = TypeVar("R", bound=nn.Module, covariant=True)
-M = TypeVar("M", SequenceModel, Truncated)
-
-
-class Conversion(Protocol[P, R]):
-    """A conversion of layers that accepts whole models too."""
-
-    @overload
-    def __call__(self, rnn: SequenceModel, *args: P.args, **kwargs: P.kwargs) -> SequenceModel: ...
-    @overload
-    def __call__(self, rnn: Truncated, *args: P.args, **kwargs: P.kwargs) -> Truncated: ...
-    @overload
-    def __call__(self, rnn: nn.Module, *args: P.args, **kwargs: P.kwargs) -> R: ...
+WholeModel = SequenceModel | Truncated
+"""What stands around a recurrent layer."""
+M = TypeVar("M", bound=WholeModel)
 
 
-def for_models(convert: Callable[Concatenate[nn.Module, P], R]) -> Conversion[P, R]:
-    """Let a conversion of recurrent layers accept a ``SequenceModel`` (or a truncated one): its layer is converted.
+def convert_layer_of(model: M, convert: Callable[[nn.Module], nn.Module]) -> M:
+    """Return a model that runs its recurrent layer as ``convert`` returns it.
 
-    What the conversion returns must be called as the layer is, ``(input, hx, lengths) -> (output, state)``.
+    What ``convert`` returns must be called as the layer is, ``(input, hx, lengths) -> (output, state)``.
 
     Example:
-        >>> @for_models
-        ... def to_eval(rnn):
-        ...     return copy.deepcopy(rnn).eval()
-        >>> to_eval(sr.SequenceModel(sr.RNN(2, 4), 3)).rnn.training
-        False
+        >>> model = convert_layer_of(sr.SequenceModel(sr.RNN(2, 4), 3), lambda rnn: copy.deepcopy(rnn).eval())
+        >>> model.training, model.rnn.training
+        (True, False)
     """
-
-    @wraps(convert)
-    def converted(rnn: nn.Module, *args: P.args, **kwargs: P.kwargs) -> Any:
-        if isinstance(rnn, Truncated):
-            return with_layer(rnn, convert(rnn.model.rnn, *args, **kwargs))
-        if isinstance(rnn, SequenceModel):
-            return with_layer(rnn, convert(rnn.rnn, *args, **kwargs))
-        return convert(rnn, *args, **kwargs)
-
-    return converted
+    return with_layer(model, convert(model.model.rnn if isinstance(model, Truncated) else model.rnn))
 
 
 def with_layer(model: M, layer: nn.Module) -> M:

@@ -1,5 +1,7 @@
 """From a stable recurrent layer to one that runs in windows of time, all at once."""
 
+from typing import overload
+
 import torch
 from torch import nn
 
@@ -8,13 +10,24 @@ from steadyrnn.errors import ArgumentError, ConversionError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.parallel.module import Parallel
 
-from .model import for_models
+from .model import M, WholeModel, convert_layer_of
 from .torch_nn import from_torch
 
 __all__ = ["to_parallel"]
 
 
-@for_models
+@overload
+def to_parallel(  # type: ignore[overload-overlap]
+    rnn: M, tol: float, chunk: int | None = None, *, input_bound: float | None = None, gradient_tol: float | None = None,
+    verify: bool = False,
+) -> M: ...  # fmt: skip
+@overload
+def to_parallel(
+    rnn: nn.Module, tol: float, chunk: int | None = None, *, input_bound: float | None = None,
+    gradient_tol: float | None = None, verify: bool = False,
+) -> Parallel: ...  # fmt: skip
+
+
 def to_parallel(
     rnn: nn.Module,
     tol: float,
@@ -23,7 +36,7 @@ def to_parallel(
     input_bound: float | None = None,
     gradient_tol: float | None = None,
     verify: bool = False,
-) -> Parallel:
+) -> nn.Module:
     r"""Return a module that computes what a stable layer does, in C + k steps one after another instead of T.
 
     Time is cut into windows of C steps, each run from zero k steps earlier, all of them as one batch. A network that
@@ -74,6 +87,9 @@ def to_parallel(
     References:
         Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
     """
+    if isinstance(rnn, WholeModel):
+        wishes = {"input_bound": input_bound, "gradient_tol": gradient_tol}
+        return convert_layer_of(rnn, lambda layer: to_parallel(layer, tol, chunk, **wishes, verify=verify))
     layer = as_layer(rnn)
     if input_bound is None and layer.cell.record.activation is None:
         raise ArgumentError(

@@ -20,8 +20,7 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
-from steadyrnn.layers.transition import TransitionLike
-from steadyrnn.layers.weights import RecurrentWeights
+from steadyrnn.layers.weights import RecurrentWeights, TransitionLike
 from steadyrnn.models.base import FeedForward
 from steadyrnn.models.hidden import HiddenLayer
 from steadyrnn.models.resnet import ResidualBlock

@@ -1,6 +1,7 @@
 """A unitary network that computes what a contractive one computes: Theorem 1, its limits, and what to do beyond them."""
 
 import copy
+from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from steadyrnn.checks import without_autocast
 from steadyrnn.errors import CertificateError, ConversionError
 from steadyrnn.layers.rnn import RNN
 
-from .model import for_models
+from .model import M, WholeModel, convert_layer_of
 from .rnn import as_rnn
 from .unitary_plan import Plan, Wish, assemble, make_plan, report_on
 from .unitary_rnn import UnitaryRNN
@@ -22,7 +23,18 @@ CHECKED_STEPS = 256
 """Steps of the comparison that every conversion ends with."""
 
 
-@for_models
+@overload
+def to_unitary(  # type: ignore[overload-overlap]
+    rnn: M, input_bound: float | None, horizon: int | None = None, approximate: bool = False, *,
+    initial_bound: float = 0.0, precision: float = 1e-12,
+) -> M: ...  # fmt: skip
+@overload
+def to_unitary(
+    rnn: nn.Module, input_bound: float | None, horizon: int | None = None, approximate: bool = False, *,
+    initial_bound: float = 0.0, precision: float = 1e-12,
+) -> UnitaryRNN: ...  # fmt: skip
+
+
 def to_unitary(
     rnn: nn.Module,
     input_bound: float | None,
@@ -31,7 +43,7 @@ def to_unitary(
     *,
     initial_bound: float = 0.0,
     precision: float = 1e-12,
-) -> UnitaryRNN:
+) -> nn.Module:
     r"""Return an RNN with an orthogonal recurrent weight that computes the same outputs.
 
     .. math::
@@ -86,6 +98,9 @@ def to_unitary(
         Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs.
         NeurIPS 2019. https://arxiv.org/abs/1910.13672
     """
+    if isinstance(rnn, WholeModel):
+        limits = {"initial_bound": initial_bound, "precision": precision}
+        return convert_layer_of(rnn, lambda layer: to_unitary(layer, input_bound, horizon, approximate, **limits))
     wish = Wish(input_bound, horizon, approximate, initial_bound, precision)
     ours = as_rnn(rnn)
     with torch.no_grad(), without_autocast(ours.weight_ih_l0.device):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from steadyrnn.convert.feedforward import to_feedforward
 from steadyrnn.convert.parallel import to_parallel
+from steadyrnn.convert.plain_weights import plain_weights
 from steadyrnn.convert.torch_nn import to_torch
 from steadyrnn.convert.unitary import to_unitary
-from steadyrnn.convert.weights_file import plain_weights
 from steadyrnn.errors import ConversionError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.gru import GRU

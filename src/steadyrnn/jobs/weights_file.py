@@ -1,5 +1,6 @@
-"""A recurrent layer from plain weights in a safetensors file."""
+"""Plain weights in a safetensors file: those of a model written, and a recurrent layer made of them."""
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -8,19 +9,71 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from steadyrnn.errors import ArgumentError, CheckpointError
+from steadyrnn.convert.plain_weights import plain_weights
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
+from steadyrnn.runs.files import write_atomically
 
-__all__ = ["build_layer", "load_layer"]
+__all__ = ["build_layer", "load_layer", "save_weights"]
 
 _NAME = re.compile(r"(?P<prefix>.*?)(?P<name>((weight|bias)_(ih|hh)|initial_(state|cell))_l\d+(_reverse)?)")
 _CELLS: dict[int, Any] = {1: RNN, 3: GRU, 4: LSTM}
+
+
+def save_weights(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str]) -> Path:
+    """Write the weights of a model to a safetensors file, which holds numbers and nothing that could be executed.
+
+    Of our layers the weights are written as they are used, computed from their raw parameters, under torch's names
+    (``weight_hh_l0``): what ``steadyrnn certify FILE`` reads, and what a plain layer of torch or a free one of ours
+    loads. A file from ``torch.save`` is turned into one by
+    ``sr.save_weights(torch.load("w.pt", weights_only=True), "w.safetensors")``.
+
+    Args:
+        model: A module, or a state dict.
+        path: The file to write; one that is there is replaced as a whole.
+
+    Returns:
+        The path.
+
+    Raises:
+        ArgumentTypeError: Something in the state dict is no tensor.
+        ArgumentError: At ``path`` there is something else than a file.
+        RunError: The system refused: the folder is not there, the disk is full, ... What was at ``path`` is whole.
+
+    Example:
+        >>> import tempfile
+        >>> from safetensors.torch import load_file
+        >>> rnn = sr.RNN(2, 3, transition="spectral")
+        >>> path = sr.save_weights(rnn, tempfile.mkdtemp() + "/rnn.safetensors")
+        >>> torch.equal(load_file(path)["weight_hh_l0"], rnn.weight_hh_l0)
+        True
+    """
+    target = Path(path)
+    tensors = _checked(plain_weights(model) if isinstance(model, nn.Module) else model)
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise ArgumentError(f"`path` must name a file, but at {str(target)!r} there is something else.")
+    write_atomically(target, save(tensors))
+    return target
+
+
+def _checked(weights: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return tensors as a file can hold them; refuse what is none."""
+    if not isinstance(weights, Mapping):
+        raise ArgumentTypeError(f"`model` must be a module or a state dict, but is of type {type(weights).__name__}.")
+    for name, tensor in weights.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            parts = [key for key, part in weights.items() if isinstance(part, Mapping)]
+            hint = f" Give the part that holds the weights, such as model[{parts[0]!r}]." if parts else ""
+            raise ArgumentTypeError(
+                f"`model` must be a module, or map names to tensors, but {name!r} is of type {type(tensor).__name__}.{hint}"
+            )
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
 
 
 def load_layer(path: Path, nonlinearity: str | None = None) -> nn.Module:

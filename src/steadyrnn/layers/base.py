@@ -14,8 +14,7 @@ from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
 from .arguments import check_dropout, refuse_positional, refuse_projection, with_shared_arguments
 from .sequence import Opened, check_input, check_states, check_traced, close_sequence, open_sequence, warn_of_layout
-from .transition import TransitionLike
-from .weights import RecurrentWeights
+from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["RecurrentLayer"]
 
@@ -153,26 +152,42 @@ class RecurrentLayer(RecurrentWeights):
         check_traced(input, lengths)
         if isinstance(input, Tensor):
             check_dense("input", input)
+        opened, batched, given = self._open(input, hx, lengths)
+        doubtful = given is None and batched and opened.batch_sizes is None and not self.batch_first
+        if doubtful and not self._warned and warn_of_layout(self, opened.data):
+            self._warned = True
+        with without_autocast(opened.data.device):
+            output, states = self._run_stack(opened, self._start(opened, given))
+        return self._close(output, states, opened, input, batched)
+
+    def _open(
+        self, input: Tensor | PackedSequence, hx: Any, lengths: Tensor | Sequence[int] | None
+    ) -> tuple[Opened, bool, State | None]:
+        """Check the arguments of a call; what runs a layer begins with this and ends with :meth:`_close`.
+
+        Returns:
+            The input in the dtype to compute in, whether it had a batch dimension, and the user's states, each
+            (L * directions, B, H), None where none are given.
+        """
         opened, batched = open_sequence(input, lengths, self.batch_first)
         weight, places, rows = self.weight_ih_l0, self.num_layers * self.directions, opened.data.shape[1]
         dtype = check_input(self, opened.data, weight)
         expected = (places, rows, self.hidden_size) if batched else (places, self.hidden_size)
         given = check_states(self._states(hx), expected, weight)
-        doubtful = given is None and batched and opened.batch_sizes is None and not self.batch_first
-        if doubtful and not self._warned and warn_of_layout(self, opened.data):
-            self._warned = True
         if given is not None and not batched:
             given = tuple(state.unsqueeze(1) for state in given)
-        opened = opened._replace(data=opened.data.to(dtype))
-        with without_autocast(opened.data.device):
-            start = self._start(opened, given, dtype)
-            output, states = self._run_stack(opened, start)
+        return opened._replace(data=opened.data.to(dtype)), batched, given
+
+    def _close(
+        self, output: Tensor, states: State, opened: Opened, input: Tensor | PackedSequence, batched: bool
+    ) -> tuple[Tensor | PackedSequence, Any]:
+        """Return outputs (T, B, O) and final states in the form of the user's input."""
         finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)
         return close_sequence(output, opened, input, batched, self.batch_first), self._final(finals)
 
-    def _start(self, opened: Opened, given: State | None, dtype: torch.dtype) -> State:
+    def _start(self, opened: Opened, given: State | None) -> State:
         """Return initial states, each (L * directions, B, H), rows sorted as the data's."""
-        rows = opened.data.shape[1]
+        rows, dtype = opened.data.shape[1], opened.data.dtype
         if given is not None:
             return tuple(opened.arrange(state.to(dtype)) for state in given)
         places = self.num_layers * self.directions

@@ -18,8 +18,7 @@ from steadyrnn.errors import ArgumentTypeError, ShapeError
 
 from .arguments import with_shared_arguments
 from .sequence import check_input, check_states
-from .transition import TransitionLike
-from .weights import RecurrentWeights
+from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 

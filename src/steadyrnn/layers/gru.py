@@ -9,7 +9,7 @@ from steadyrnn.checks import check_flag
 
 from .arguments import with_shared_arguments
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["GRU"]
 

@@ -9,7 +9,7 @@ from steadyrnn.constraints.stable_lstm import StableLSTM
 
 from .arguments import with_shared_arguments
 from .base import RecurrentLayer
-from .transition import TransitionLike
+from .weights import TransitionLike
 
 __all__ = ["LSTM"]
 

@@ -17,11 +17,12 @@ from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
 from steadyrnn.certificates.theories import THEORIES
 from steadyrnn.checks import carries_transform, uncompiled, without_autocast
+from steadyrnn.constraints.slot import cached
 from steadyrnn.engines.async_result import AsyncResult, largest_norm
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.sequence import Opened, check_input, check_states, close_sequence, open_sequence
+from steadyrnn.layers.sequence import Opened
 
 from .gradients import gradient_refusal
 from .plan import Request, measure_decay, share_tolerance, stack_gain
@@ -133,38 +134,28 @@ class Parallel(nn.Module):
             EngineError: Forward-mode AD or a ``torch.func`` transform is at work.
         """
         layer = self.layer
-        opened, batched = open_sequence(input, lengths, layer.batch_first)
-        rows, weight = opened.data.shape[1], layer.weight_ih_l0
+        opened, batched, given = layer._open(input, hx, lengths)
         if carries_transform(opened.data, *layer.parameters()):
             raise EngineError(
                 "Windows are proven from numbers, which forward-mode AD and torch.func do not give: use the layer."
             )
-        dtype = check_input(layer, opened.data, weight)
-        expected = (layer.num_layers, rows, layer.hidden_size) if batched else (layer.num_layers, layer.hidden_size)
-        given = check_states(layer._states(hx), expected, weight)
-        if given is not None and not batched:
-            given = tuple(state.unsqueeze(1) for state in given)
-        opened = opened._replace(data=opened.data.to(dtype))
         self._check_bound(opened.data)
         proven, comparison = self._prove()
         try:
-            output, states = self._run(opened, given, dtype, proven, comparison)
+            output, states = self._run(opened, given, proven, comparison)
             stale = comparison is not None and not comparison.holds()
         except SteadyError:
             if comparison is None or comparison.holds():
                 raise
             stale = True
         if stale:  # weights were changed behind torch's back: what was run was not what was proven
-            output, states = self._run(opened, given, dtype, self._prove(trust=False)[0], None)
-        finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)
-        return close_sequence(output, opened, input, batched, layer.batch_first), layer._final(finals)
+            output, states = self._run(opened, given, self._prove(trust=False)[0], None)
+        return layer._close(output, states, opened, input, batched)
 
-    def _run(
-        self, opened: Opened, given: State | None, dtype: torch.dtype, proven: Proven, comparison: Comparison | None
-    ) -> tuple[Tensor, State]:
+    def _run(self, opened: Opened, given: State | None, proven: Proven, comparison: Comparison | None) -> tuple[Tensor, State]:
         """Run every layer with what is proven of it."""
         with without_autocast(opened.data.device):
-            start = self.layer._start(opened, given, dtype)
+            start = self.layer._start(opened, given)
             certificates = proven.certificates if given is None else self._covering(proven.certificates, start)
             return self._run_stack(opened, start, certificates, proven, given is None, comparison)
 
@@ -207,16 +198,12 @@ class Parallel(nn.Module):
             if comparison.holds():
                 self._proven = known._replace(counted=counted)
                 return self._proven, None
-        certificates = self._read(known)
-        for one in certificates:
-            if not one.best.stable:
-                advice = THEORIES[one.weights.cell.record.theorem].advise(one)
-                raise ConversionError(
-                    f"no certificate found: lambda = {one.best.rate:.6g} >= 1 for layer {one.name} in the {one.best.norm.name} "
-                    f"({one.best.theorem}). Only what contracts can be run in windows. {advice}"
-                )
+        with cached():  # a weight is read twice: what is proven of it, and how large its rounding is
+            certificates = self._read(known)
+            _refuse_unstable(certificates)
+            sizes = self._sizes()
         kept = tuple(tensor.clone() for tensor in weights)
-        self._proven = Proven(tuple(certificates), self._sizes(), tuple(map(measure_decay, certificates)), stamp, kept, counted)
+        self._proven = Proven(tuple(certificates), sizes, tuple(map(measure_decay, certificates)), stamp, kept, counted)
         return self._proven, None
 
     def _read(self, known: Proven | None) -> Sequence[LayerCertificate]:
@@ -225,7 +212,7 @@ class Parallel(nn.Module):
             return self._read_gated(None)
         if known is None:
             return read_layers(self.layer, self._covered(), "auto")
-        return [refresh(one, self.layer) for one in known.certificates]
+        return [refresh(one, now) for one, (now,) in zip(known.certificates, read_weights(self.layer), strict=True)]
 
     def _read_gated(self, initial: Sequence[State] | None) -> list[LayerCertificate]:
         """Return certificates of gated layers, for these bounds on their initial states."""
@@ -246,7 +233,7 @@ class Parallel(nn.Module):
             for place in range(layer.num_layers):
                 end = layer.suffix(place, 0)
                 weight = getattr(layer, f"weight_ih{end}")
-                state = tuple(weight.new_zeros(1, layer.hidden_size) for _ in range(layer.cell.states))
+                state = tuple(weight.new_zeros(1, layer.hidden_size) for _ in layer.cell.record.state_names)
                 nothing = weight.new_zeros(0, 1, weight.shape[1])
                 found.append(sizes_of(layer._recurrence(nothing, state, end, None, False, False)))
         return tuple(found)
@@ -305,6 +292,17 @@ class Parallel(nn.Module):
         if done is not None:
             done.evidence.watch(done.output, done.state)
         return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))
+
+
+def _refuse_unstable(certificates: Sequence[LayerCertificate]) -> None:
+    """Refuse layers of which no contraction is proven."""
+    for one in certificates:
+        if not one.best.stable:
+            advice = THEORIES[one.weights.cell.record.theorem].advise(one)
+            raise ConversionError(
+                f"no certificate found: lambda = {one.best.rate:.6g} >= 1 for layer {one.name} in the {one.best.norm.name} "
+                f"({one.best.theorem}). Only what contracts can be run in windows. {advice}"
+            )
 
 
 def _not_run(certificate: LayerCertificate) -> LayerRun:

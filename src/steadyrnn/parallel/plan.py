@@ -180,7 +180,7 @@ def plan_windows(
     """
     best, x = certificate.best, run.input
     steps, rows, width = x.shape
-    size, gates = run.state[0].shape[-1], len(run.cell.gates)
+    size, gates = run.state[0].shape[-1], len(run.cell.record.gates)
     warmup = required_steps(certificate, bounds, request)
     kind = x.device.type if x.device.type in OVERHEAD else "cuda"
     row_cost = 2 * gates * size * (size + width) / OVERHEAD[kind]

@@ -213,7 +213,7 @@ class WindowRun:
     def _remaining(self, first: int, most: int) -> Tensor | None:
         """Return how many of ``most`` steps from ``first`` on each window's rows run, (J * B,); None where all run."""
         if self.lengths is None:
-            if self.recurrence.cell.states == 1:  # a padded h is cut off, a padded c would be returned
+            if len(self.recurrence.state) == 1:  # a padded h is cut off, a padded c would be returned
                 return None
             ends = torch.full((self.rows,), self.recurrence.input.shape[0], device="cpu")
         else:
@@ -238,7 +238,7 @@ class WindowRun:
         if self.fused is not None:
             led, ended = self.fused.begin(*self._cold_states())
             return self.fused.output[:k], (led,), (self.fused.output, (ended,))
-        if self.recurrence.cell.states > 1 or k == 0 or not self.windows.fill(x.shape[0]):
+        if len(self.recurrence.state) > 1 or k == 0 or not self.windows.fill(x.shape[0]):
             return *self._run_warmups(), None
         output, end = self._run(self.windows.cut_first(x, k + chunk), self._cold_states(), self._remaining(0, k + chunk))
         warm, main = output.split([k, chunk])  # whose gradients are joined in one go; those of two slices would be added
@@ -349,7 +349,7 @@ class WindowRun:
         (k, chunk, number), x = self.windows, self.recurrence.input
         ends = torch.full((self.rows,), x.shape[0], device="cpu") if self.lengths is None else self.lengths
         row = torch.arange(self.rows, device=x.device)
-        if self.recurrence.cell.states == 1:
+        if len(self.recurrence.state) == 1:
             if self.lengths is None:
                 return (output[-1],)
             here = ends.to(x.device)
