@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.checks import constant_result, uncompiled
+from steadyrnn.checks import constant_result, disable_compile
 from steadyrnn.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -304,7 +304,7 @@ def test_uncompiled_function_is_not_traced() -> None:
         traced.append(torch.compiler.is_compiling())
         return x + 1
 
-    closed = uncompiled(body)
+    closed = disable_compile(body)
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, _: object) -> object:

@@ -21,7 +21,7 @@ def test_auto_takes_the_cpu_engine_on_a_cpu() -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])
 def test_engine_asked_for_by_name_runs(name: str) -> None:
-    assert select(name, RUN) == (name, "asked for by name")
+    assert select(name, RUN) == (name, "requested by name")
 
 
 def test_engine_that_cannot_run_is_refused_by_name() -> None:

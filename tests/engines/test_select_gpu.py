@@ -224,7 +224,7 @@ def test_the_reference_runs_where_it_was_measured_to_be_fastest(table: Any) -> N
 def test_an_engine_asked_for_by_name_is_not_replaced(table: Any) -> None:
     table(row(TIMES))
     with engines_in_place(Fake("cudnn"), Fake("cuda"), Fake("triton", REFUSES), Fake("reference")):
-        assert select("cudnn", on_gpu()) == ("cudnn", "asked for by name")
+        assert select("cudnn", on_gpu()) == ("cudnn", "requested by name")
         with pytest.raises(EngineError, match=REFUSES):
             select("triton", on_gpu())
 

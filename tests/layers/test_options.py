@@ -119,7 +119,7 @@ def test_explain_says_what_would_run_and_what_ran(kind: str) -> None:
 def test_explain_says_that_a_name_was_asked_for() -> None:
     layer = RNN(WIDTH, HIDDEN, engine="reference")
     layer(data(torch.float32))
-    assert "engine reference: asked for by name" in layer.explain()
+    assert "engine reference: requested by name" in layer.explain()
 
 
 def test_explain_says_why_the_reference_ran() -> None:

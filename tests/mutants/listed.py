@@ -69,7 +69,7 @@ _BOUNDS = [
     Mutant("an error does not reach the next step", "bounds/residual.py",
            "geometric_sums(product_above(check_rate(rate)), ", "geometric_sums(0.0 * check_rate(rate), ",
            ("bounds/test_residual.py::test_errors_are_those_of_the_recursion",)),
-    Mutant("the rate of a quadratic norm is the one asked for, not the verified one", "bounds/quadratic.py",
+    Mutant("the rate of a quadratic norm is the target, not the verified one", "bounds/quadratic.py",
            "            verified = quadratic_rate(weight, root, d)\n",
            "            verified = quadratic_rate(weight, root, d) / (1 + 2 * margin)\n",
            ("bounds/test_quadratic.py::test_no_metric_does_better_than_the_numerical_radius_and_one_attains_it",)),

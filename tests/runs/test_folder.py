@@ -1,4 +1,4 @@
-"""A run: made, written, closed, read, found; and what is no run is told what it lacks."""
+"""A run: made, written, closed, read, found; what is not a run is told what it lacks."""
 
 import json
 import math
@@ -263,7 +263,7 @@ def test_temporary_files_of_a_killed_writer_are_swept_when_the_run_is_next_writt
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (None, "is no run: it has no `config.json`"),
+        (None, "is not a run: it has no `config.json`"),
         ("{", "is damaged: it is no JSON"),
         ("[]", "must hold a JSON object, but holds list"),
         ("{}", "must have `format` 1, but has None"),
@@ -307,7 +307,7 @@ def test_a_damaged_run_is_found_so_that_its_damage_is_told(tmp_path: Path, run: 
 
 
 def test_a_path_without_runs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="There is no run in"):
+    with pytest.raises(RunError, match="contains no run"):
         find_runs([tmp_path])
     with pytest.raises(RunError, match="is no folder"):
         find_runs([tmp_path / "none"])

@@ -43,7 +43,7 @@ def total(task: Task, split: str, batch_size: int) -> dict[str, float]:
     return task.summary(sums)
 
 
-def asked(target: Tensor) -> Tensor:
+def select_targets(target: Tensor) -> Tensor:
     """Return the targets that count: classes, (N,), or sets of labels, (N, C)."""
     return target if target.is_floating_point() else target[target != -100]
 
@@ -138,7 +138,7 @@ def test_the_loss_of_a_batch_is_the_loss_of_its_scores(make: Make, name: str) ->
 @pytest.mark.parametrize("name", STORED)
 def test_a_guess_without_looking_reaches_the_baseline_and_no_other_guess_does_better(make: Make, name: str) -> None:
     task = make(name)
-    wanted = torch.cat([asked(batch.target) for batch in task.batches("test", 50)])
+    wanted = torch.cat([select_targets(batch.target) for batch in task.batches("test", 50)])
     if wanted.dim() == 2:
         guess = wanted.double().mean(0).logit().clamp(-40, 40)
     else:

@@ -12,7 +12,7 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.errors import NotFiniteError
-from steadyrnn.gpu.graph import replayed
+from steadyrnn.gpu.graph import call_through_graph
 
 from .measure import Measure
 from .proof import Proof, recurrence_of, to_output
@@ -59,7 +59,7 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
     given = (in_running_order(run.input, run), in_running_order(output, run), wrong, running, *run.state)
     evaluate = proof.prepared[device]
-    errors, largest = replayed(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
+    errors, largest = call_through_graph(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")

@@ -54,9 +54,9 @@ def everything(layer: nn.Module, run: Any, *arguments: Any, **keywords: Any) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_says_that_it_ran_here(kind: str) -> None:
     layer = layer_of(kind)
-    assert "engine cuda: asked for by name" in layer.explain()
+    assert "engine cuda: requested by name" in layer.explain()
     layer(data())
-    assert layer.explain() == f"{type(layer).__name__} ran on engine cuda: asked for by name"
+    assert layer.explain() == f"{type(layer).__name__} ran on engine cuda: requested by name"
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence, flattened
+from steadyrnn.engines.base import Engine, Recurrence, flatten_weight
 from steadyrnn.engines.cuda.loops.factored import (
     FactoredLoop,
     arrange_weight,
@@ -65,7 +65,7 @@ def _poison() -> Iterator[None]:
 
 
 class AloneKernel(Kernel):
-    """The factored loop and nothing else, whether it pays or not."""
+    """The factored loop and nothing else, whether it is faster or not."""
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         return FactoredLoop(call, cell.activation).forward(keep)
@@ -92,7 +92,7 @@ class AloneEngine(Engine):
         return refusal(recurrence)
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
-        return run_op(OP, recurrence, flattened(recurrence.weight_hh))
+        return run_op(OP, recurrence, flatten_weight(recurrence.weight_hh))
 
 
 def recurrence(name: str, case: Case, rank: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Recurrence:
