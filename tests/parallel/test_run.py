@@ -195,7 +195,7 @@ def test_gradients_can_be_differentiated_again(windows: Windows) -> None:
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 @pytest.mark.parametrize("name", ["rnn-tanh", "lstm"])
-def test_the_engine_asked_for_runs_the_windows(name: str, engine: str) -> None:
+def test_the_engine_requested_runs_the_windows(name: str, engine: str) -> None:
     run, contraction, radius = contracting(name, Case(steps=40, batch=2, hidden=4))
     parallel = WindowRun(run, engine, Windows(4, 9, 4), contraction, radius)
     assert parallel.choice is not None

@@ -76,7 +76,7 @@ def test_a_compiled_layer_gives_the_same(kind: str, dynamic: bool, ragged: bool)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_compiled_layer_takes_a_state_of_changing_sizes(kind: str) -> None:
+def test_a_compiled_layer_accepts_a_state_of_changing_sizes(kind: str) -> None:
     layer = layer_of(kind)
     run = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
     for rows in (ROWS, ROWS + 3):

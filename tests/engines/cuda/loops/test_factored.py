@@ -171,7 +171,7 @@ def test_what_the_kernel_cannot_run_is_refused_with_the_reason() -> None:
     assert "no kernel for the cell" in refusal(recurrence("rnn-modrelu", Case(hidden=4), 2))
 
 
-def test_factors_are_kept_where_they_pay_and_multiplied_out_elsewhere() -> None:
+def test_factors_are_kept_where_they_are_faster_and_multiplied_out_elsewhere() -> None:
     thin, thick = (recurrence("rnn-tanh", Case(hidden=256), rank, torch.bfloat16) for rank in (8, 65))
     assert runs_in_factors(thin)
     assert [part.shape for part in arrange_weight(thin)] == [(256,), (256, 8), (256, 8)]

@@ -60,7 +60,7 @@ def error(found: Tensor, left: list[Tensor], right: list[Tensor]) -> float:
 @emulated
 @pytest.mark.usefixtures("_emulated")
 @pytest.mark.parametrize("columns", [1, 5, 8])
-def test_three_parts_are_a_number_but_for_its_last_bit(columns: int) -> None:
+def test_three_parts_are_a_number_up_to_its_last_bit(columns: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(40, columns) * 10.0 ** torch.randint(-20, 21, (40, columns))
     to = torch.empty(43, 24, dtype=torch.bfloat16)
