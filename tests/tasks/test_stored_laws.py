@@ -12,6 +12,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.tasks.registry import TASKS, make_task
 from tests.support.stored_data import SETTINGS, STORED, make_folder
+from tests.tasks.small import SYNTHETIC
 
 Make = Callable[..., Task]
 CLASSIFIED = [name for name in STORED if name not in ("ptb", "wikitext-2")]
@@ -55,8 +56,7 @@ def rows(batch: Batch) -> list[tuple[float, ...]]:
 
 
 def test_every_stored_task_is_covered() -> None:
-    synthetic = {"addition", "copy", "recall", "largest", "contractive", "stable-system"}
-    assert set(TASKS) - synthetic == set(STORED)
+    assert set(TASKS) - set(SYNTHETIC) == set(STORED)
 
 
 @pytest.mark.parametrize("name", STORED)

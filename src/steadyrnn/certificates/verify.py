@@ -77,7 +77,7 @@ def verify(
         The bound for all outputs, and for each.
 
     Raises:
-        CertificateError: No contraction is proven of a layer, so nothing can be said of its run.
+        CertificateError: No contraction is proven for a layer, so its run cannot be verified.
         NotFiniteError: NaN or infinity in input, output, initial state or weights.
         ShapeError: ``output`` is not of the shape the layer returns.
         ArgumentError: Dropout is at work between layers, or ``input`` is larger than ``input_bound``.

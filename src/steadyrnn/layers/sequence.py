@@ -164,7 +164,7 @@ def warn_of_layout(module: torch.nn.Module, data: Tensor) -> bool:
         return False
     warnings.warn(
         f"`input` of shape {tuple(data.shape)} is one step of {data.shape[1]} rows for this {type(module).__name__}. If it is "
-        f"one row of {data.shape[1]} steps, make the layer with `batch_first=True`. (Said once a layer, and not with `hx`.)",
+        f"one row of {data.shape[1]} steps, make the layer with `batch_first=True`. (Shown once per layer, and not with `hx`.)",
         LayoutWarning,
         stacklevel=5,
     )
