@@ -50,7 +50,7 @@ def test_dense_rows_and_two_byte_line_ends_give_the_same() -> None:
         (b"{0 2.5,", b"{0 -1e39,", "float32"),
         (b"3 1}", b"3 1", "cut off"),
         (b"3 1}", b"3 2}", "labels of 0 or 1"),
-        (b"{0 2.5,3 1}", b"1,2,0", "4 values, one a column, but has 3"),
+        (b"{0 2.5,3 1}", b"1,2,0", "4 values, one per column, but has 3"),
         (b"{0 2.5,3 1}", b"1,?,0,1", "numbers between commas"),
         (b"comment", b"\xff", "UTF-8"),
     ],

@@ -33,7 +33,7 @@ def save_weights(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLik
         The path.
 
     Raises:
-        ArgumentTypeError: Something in the state dict is no tensor.
+        ArgumentTypeError: Something in the state dict is not a tensor.
         ArgumentError: At ``path`` there is something else than a file.
         RunError: The system refused: the folder is not there, the disk is full, ... What was at ``path`` is whole.
 

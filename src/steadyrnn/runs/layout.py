@@ -44,12 +44,12 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     Example:
         >>> find_runs([Path("no-such-folder")])
         Traceback (most recent call last):
-        steadyrnn.errors.RunError: `no-such-folder` is no folder; a run is a folder with a `config.json`.
+        steadyrnn.errors.RunError: `no-such-folder` is not a folder; a run is a folder with a `config.json`.
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.is_dir():
-            raise RunError(f"`{path}` is no folder; a run is a folder with a `{CONFIG}`.")
+            raise RunError(f"`{path}` is not a folder; a run is a folder with a `{CONFIG}`.")
         runs = _below(path)
         if not runs:
             raise RunError(f"`{path}` contains no run: neither it nor a folder below it has the `{CONFIG}` of a run.")

@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
 
 def rows_of(batch: int, at_once: int, most: int) -> int:
-    """Return how many rows a tile has where ``at_once`` run side by side: no more rounds than must be, and those alike.
+    """Return the number of rows per tile where ``at_once`` run side by side: no more rounds than must be, and those alike.
 
     Example:
         >>> rows_of(128, 15, 100), rows_of(1000, 15, 16)
