@@ -147,8 +147,8 @@ def measure(title: str, rnn: sr.RNN | torch.nn.RNN) -> Case:
     flow = sr.gradient_flow(rnn, x)
     states = rnn(x)[0]  # (T, B, H)
     truncation = torch.stack([window_error(rnn, x, states, length) for length in LAGS])
-    rate = f"{certificate.contraction:.2f}"
-    title += f"\nproven to forget, contraction {rate}" if certificate.stable else f"\nno contraction proven, constant {rate}"
+    found = "proven to forget" if certificate.stable else "no certificate"
+    title = f"{title}\n{found}, contraction {certificate.contraction:.2f}"
     return Case(title, certificate, flow.spectral[LAGS.start : LAGS.stop : LAGS.step], truncation)
 
 
