@@ -23,7 +23,7 @@ SPLITS = {"validation": 13, "test": 17}
 
 def small_task(name: str, **settings: Any) -> Task:
     """Return a task of few and short examples."""
-    return make_task(name, **{**SMALL.get(name, {}), **SPLITS, **settings})
+    return make_task(name, **{**SMALL[name], **SPLITS, **settings})
 
 
 def answer(task: Task, batch: Batch) -> Tensor:
