@@ -57,22 +57,39 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def kernel_functions(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines and the head of each function of a CUDA source.
+    """Yield the lines and the head of each function of a CUDA source, member functions of structs included.
 
-    A head begins at the margin and may stand on several lines; a body ends with a brace at the margin. Lines of the
-    preprocessor belong to neither.
+    A head, with its ``template`` line, may stand on several lines. A body ends with a brace at the depth at which its head
+    began. Lines of the preprocessor belong to neither.
     """
-    head, start, inside = "", 0, False
+    head, start, margins = "", 0, [0]  # margins: of the file, and of the members of each struct that is open
+    body: int | None = None  # the margin of the function that is open
     for number, line in enumerate((line.split("//")[0].rstrip() for line in source.splitlines()), 1):
-        if inside and line.startswith("}"):
+        text, margin = line.lstrip(), len(line) - len(line.lstrip())
+        if not text or text.startswith("#"):
+            continue
+        if body is not None:
+            if margin == body and text.startswith("}"):
+                yield number - start + 1, head
+                head, body = "", None
+            continue
+        if not head and len(margins) > 1 and text.startswith("}") and margin < margins[-1]:
+            margins.pop()
+            continue
+        start = start if head else number
+        head += f"{text} "
+        if not text.endswith((";", "{", "}")):
+            continue
+        if text.endswith("{") and re.match(r"(template <.*?> )?(struct|union|namespace)\b", head) and not head.endswith("= { "):
+            margins.append(margins[-1] + 4)
+            head = ""
+        elif text.endswith("{") and "(" in head:
+            body = margins[-1]
+        elif text.endswith("}") and "(" in head and "{" in text:
             yield number - start + 1, head
-            head, inside = "", False
-        elif not inside and re.match(r"[A-Za-z_ )]", line):
-            start = start if head else number
-            head += f"{line.strip()} "
-            inside = line.endswith("{") and "(" in head and not re.match(r"(struct|enum|namespace|union)\b", head)
-            if not inside and line.endswith((";", "{", "}")):
-                head = ""
+            head = ""
+        else:
+            head = ""
 
 
 def longest_kernel() -> tuple[int, str]:

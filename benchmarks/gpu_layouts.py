@@ -20,6 +20,7 @@ from steadyrnn.engines.cuda.kernels import dense
 from steadyrnn.engines.cuda.kernels.dense import Rows, Variant
 from steadyrnn.engines.cuda.plan.layouts import Layout, gather_layouts, scatter_layouts
 from steadyrnn.gpu import nvrtc
+from steadyrnn.jobs.calibrate import seconds_per_call
 
 PROCESSORS = 132
 STEPS = 196
@@ -86,15 +87,7 @@ def compile_one(shape: Shape, layout: Layout) -> None:
 def measure(call: Callable[[], None]) -> float:
     """Return the median of five calls, in microseconds."""
     call()
-    times = []
-    for _ in range(5):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
-    return statistics.median(times)
+    return 1e6 * statistics.median(seconds_per_call(call, 1, torch.device("cuda")) for _ in range(5))
 
 
 def microseconds(shape: Shape, layout: Layout, device: str = "cuda", steps: int = STEPS) -> float:

@@ -3,7 +3,6 @@
 import copy
 import re
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, linear
 
 import steadyrnn as sr
+from steadyrnn.jobs.calibrate import seconds_per_call
 
 INPUTS = 64
 REFLECTORS = 16
@@ -191,31 +191,15 @@ def microseconds(
         runs = {name: partial(call, peer, x, cotangent) for name, peer in peers.items()}
         for run in runs.values():
             run()
-        alone = {name: [seconds(run, x, 1)] for name, run in runs.items()}
+        alone = {name: [seconds_per_call(run, 1, x.device)] for name, run in runs.items()}
         longest = max(times[0] for times in alone.values())
         number = 2 if longest >= _LONG else max(repeats, min(25, round(enough / (calls * len(runs) * longest))))
         rows: dict[str, list[float]] = {name: [] for name in peers}
         for _ in range(number):
             for name, run in runs.items():
-                alone[name].append(seconds(run, x, 1))
-                rows[name] += [] if calls == 1 or longest > _LONGEST else [seconds(run, x, calls)]
+                alone[name].append(seconds_per_call(run, 1, x.device))
+                rows[name] += [] if calls == 1 or longest > _LONGEST else [seconds_per_call(run, calls, x.device)]
         for name in peers:
             for label, times in ((mode, rows[name] or alone[name]), (f"{mode}_alone", alone[name])):
                 found[name][label] = 1e6 * statistics.median(times) / len(x)
     return found
-
-
-def seconds(call: Callable[[], None], x: Tensor, calls: int) -> float:
-    """Return the time of one of some calls in a row, by the device's own clock on a GPU."""
-    if x.device.type != "cuda":
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - begin) / calls
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3 / calls

@@ -10,9 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyrnn.errors import ArgumentError, CertificateError, NotFiniteError
+from steadyrnn.errors import ArgumentError, CertificateError, NotFiniteError, ShapeError
 
-__all__ = ["GatedNet", "make_bound_test", "make_finite_test", "make_unbounded_test"]
+__all__ = [
+    "GatedNet",
+    "make_bound_test",
+    "make_finite_test",
+    "make_initial_bound_test",
+    "make_shape_test",
+    "make_unbounded_test",
+]
 
 
 @dataclass(frozen=True)
@@ -70,5 +77,31 @@ def make_bound_test(build: Callable[[], Any]) -> Callable[[float], None]:
     def test(bound: float) -> None:
         with pytest.raises(ArgumentError, match="`input_bound`"):
             replace(build(), input_bound=bound).box()
+
+    return test
+
+
+def make_shape_test(
+    build: Callable[[], Any], cases: list[tuple[str, tuple[int, ...]]]
+) -> Callable[[str, tuple[int, ...]], None]:
+    """Return the test that a tensor of a shape that torch would not have is refused by its name."""
+
+    @pytest.mark.parametrize(("name", "shape"), cases)
+    def test(name: str, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ShapeError, match=f"`{name}`"):
+            replace(build(), **{name: torch.zeros(shape)}).box()
+
+    return test
+
+
+def make_initial_bound_test(build: Callable[[], Any], negative: object) -> Callable[[], None]:
+    """Return the test that a bound on the initial state has the size of the state, and is not ``negative``."""
+
+    def test() -> None:
+        net = build()
+        with pytest.raises(ShapeError, match="`initial_bound`"):
+            net.box(initial_bound=torch.ones(net.size + 1))
+        with pytest.raises(ArgumentError, match="`initial_bound`"):
+            net.box(initial_bound=negative)
 
     return test

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius, gru_rate, gru_scalar_test
 from steadyrnn.bounds.norms import MaxNorm
-from steadyrnn.errors import ArgumentError, ShapeError
-from tests.bounds.gated import GatedNet, make_bound_test, make_finite_test, make_unbounded_test
+from steadyrnn.errors import ShapeError
+from tests.bounds import gated
 from tests.linalg.matrices import gaussian, orthogonal
 
 H, D = 5, 3
@@ -24,7 +24,7 @@ seeds = st.integers(0, 2**31)
 
 
 @dataclass(frozen=True)
-class Net(GatedNet):
+class Net(gated.GatedNet):
     """A GRU in float64, gates in torch's order, with a bound on its inputs."""
 
     bias_ih: Tensor
@@ -374,25 +374,16 @@ def test_a_unit_that_never_updates_has_no_contraction_and_no_error(reset_after: 
     assert gru_contraction(net.weight_hh, replace(net, bias_ih=bias).box()).rate >= 1
 
 
-test_nothing_is_said_of_what_is_not_finite = make_finite_test(random_net, ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
-test_unbounded_inputs_have_no_certificate = make_unbounded_test(random_net)
-test_the_bound_on_inputs_is_not_negative = make_bound_test(random_net)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
+test_nothing_is_said_of_what_is_not_finite = gated.make_finite_test(
+    random_net, ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+)
+test_unbounded_inputs_have_no_certificate = gated.make_unbounded_test(random_net)
+test_the_bound_on_inputs_is_not_negative = gated.make_bound_test(random_net)
+test_the_shapes_are_those_of_torch = gated.make_shape_test(
+    random_net,
     [("weight_hh", (3 * H, H + 1)), ("weight_ih", (2 * H, D)), ("bias_ih", (H,)), ("bias_hh", (3 * H, 1))],
 )
-def test_the_shapes_are_those_of_torch(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=f"`{name}`"):
-        replace(random_net(), **{name: torch.zeros(shape)}).box()
-
-
-def test_a_bound_on_the_initial_state_has_the_size_of_the_state() -> None:
-    with pytest.raises(ShapeError, match="`initial_bound`"):
-        random_net().box(initial_bound=torch.ones(H + 1))
-    with pytest.raises(ArgumentError, match="`initial_bound`"):
-        random_net().box(initial_bound=-1.0)
+test_a_bound_on_the_initial_state_has_the_size_of_the_state = gated.make_initial_bound_test(random_net, -1.0)
 
 
 def test_a_norm_of_another_size_is_refused() -> None:

@@ -21,8 +21,8 @@ from steadyrnn.bounds.lstm import (
 )
 from steadyrnn.bounds.norms import MaxNorm
 from steadyrnn.constraints import StableLSTM
-from steadyrnn.errors import ArgumentError, ShapeError
-from tests.bounds.gated import GatedNet, make_bound_test, make_finite_test, make_unbounded_test
+from steadyrnn.errors import ShapeError
+from tests.bounds import gated
 from tests.linalg.matrices import gaussian
 
 H, D = 5, 3
@@ -31,7 +31,7 @@ seeds = st.integers(0, 2**31)
 
 
 @dataclass(frozen=True)
-class Net(GatedNet):
+class Net(gated.GatedNet):
     """An LSTM in float64, gates in torch's order, with a bound on its inputs."""
 
     bias: Tensor
@@ -368,13 +368,11 @@ def test_tiny_and_huge_weights_give_numbers(scale: float) -> None:
     assert rate == pytest.approx(0.5, abs=1e-6) if scale < 1 else rate >= 1
 
 
-test_nothing_is_said_of_what_is_not_finite = make_finite_test(random_net, ["weight_ih", "weight_hh", "bias"])
-test_unbounded_inputs_have_no_certificate = make_unbounded_test(random_net)
-test_the_bound_on_inputs_is_not_negative = make_bound_test(random_net)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
+test_nothing_is_said_of_what_is_not_finite = gated.make_finite_test(random_net, ["weight_ih", "weight_hh", "bias"])
+test_unbounded_inputs_have_no_certificate = gated.make_unbounded_test(random_net)
+test_the_bound_on_inputs_is_not_negative = gated.make_bound_test(random_net)
+test_the_shapes_are_those_of_torch = gated.make_shape_test(
+    random_net,
     [
         ("weight_hh", (4 * H, H + 1)),
         ("weight_hh", (3 * H, H)),
@@ -383,16 +381,7 @@ test_the_bound_on_inputs_is_not_negative = make_bound_test(random_net)
         ("weight_hh", (0, 0)),
     ],
 )
-def test_the_shapes_are_those_of_torch(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=f"`{name}`"):
-        replace(random_net(), **{name: torch.zeros(shape)}).box()
-
-
-def test_a_bound_on_the_initial_state_has_the_size_of_the_state() -> None:
-    with pytest.raises(ShapeError, match="`initial_bound`"):
-        random_net().box(initial_bound=torch.ones(H + 1))
-    with pytest.raises(ArgumentError, match="`initial_bound`"):
-        random_net().box(initial_bound=(0.0, -1.0))
+test_a_bound_on_the_initial_state_has_the_size_of_the_state = gated.make_initial_bound_test(random_net, (0.0, -1.0))
 
 
 def test_a_norm_of_another_size_is_refused() -> None:

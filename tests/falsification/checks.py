@@ -1,15 +1,28 @@
 """The tests of every attack on a bound: no counterexample is found, and the bound is nearly met or its gap is on record."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import pytest
 
 from tests.falsification.adversary import ROUNDING, Attack, reached
 
-__all__ = ["check_met", "check_recorded", "check_unbeaten"]
+__all__ = ["Loose", "check_met", "check_recorded", "check_unbeaten", "with_loose"]
 
 Attacks = Mapping[str, Callable[[], Attack]]
 """How to make attacks, by name."""
+
+
+class Loose(NamedTuple):
+    """An attack on a bound that is not met, and the share of the bound that it reaches."""
+
+    share: float
+    attack: Callable[[], Attack]
+
+
+def with_loose(tight: Attacks, loose: Mapping[str, Loose]) -> tuple[Attacks, Mapping[str, float]]:
+    """Return all attacks, those on bounds that are met first, and the shares that the others reach."""
+    return {**tight, **{name: one.attack for name, one in loose.items()}}, {name: one.share for name, one in loose.items()}
 
 
 def check_unbeaten(attacks: Attacks) -> Callable[[str], None]:

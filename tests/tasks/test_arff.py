@@ -6,6 +6,7 @@ import pytest
 
 from steadyrnn.errors import DataError
 from steadyrnn.tasks.arff import read_arff, read_label_names
+from tests.tasks.bad_files import make_bad_file_test
 
 WHERE = Path("set") / "train.arff"
 GOOD = (
@@ -30,8 +31,10 @@ def test_dense_rows_and_two_byte_line_ends_give_the_same() -> None:
         assert rows.targets.equal(want.targets)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
+test_a_bad_file_is_refused_with_its_path_and_the_reason = make_bad_file_test(
+    lambda data: read_arff(data, WHERE, LABELS),
+    WHERE,
+    GOOD,
     [
         (b"@data", b"@date", "has none"),
         (b"{0 2.5,3 1}\n{ }\n% between\n{1 -1, 2 1}\n", b"\n", "rows behind @data"),
@@ -55,11 +58,6 @@ def test_dense_rows_and_two_byte_line_ends_give_the_same() -> None:
         (b"comment", b"\xff", "UTF-8"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_path_and_the_reason(old: bytes, new: bytes, words: str) -> None:
-    assert GOOD.count(old) >= 1
-    with pytest.raises(DataError, match=words) as caught:
-        read_arff(GOOD.replace(old, new), WHERE, LABELS)
-    assert str(WHERE) in str(caught.value)
 
 
 def test_label_names_come_from_the_xml_in_order() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from steadyrnn.errors import ArgumentError, DataError
 from steadyrnn.tasks.repository_file import read_repository, read_split
+from tests.tasks.bad_files import make_bad_file_test
 
 WHERE = Path("mediamill") / "Mediamill_data.txt"
 SIZES = (3, 4, 2)
@@ -19,8 +20,10 @@ def test_rows_may_lack_labels_or_features(data: bytes) -> None:
     assert rows.targets.tolist() == [[1, 1], [0, 0], [0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
+test_a_bad_file_is_refused_with_its_path_and_the_reason = make_bad_file_test(
+    lambda data: read_repository(data, WHERE, SIZES),
+    WHERE,
+    GOOD,
     [
         (GOOD, b"", "empty"),
         (b"3 4 2", b"3 4", "rows features labels"),
@@ -41,11 +44,6 @@ def test_rows_may_lack_labels_or_features(data: bytes) -> None:
         (b"3:1", b"3:\xff", "plain text"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_path_and_the_reason(old: bytes, new: bytes, words: str) -> None:
-    assert old in GOOD
-    with pytest.raises(DataError, match=words) as caught:
-        read_repository(GOOD.replace(old, new), WHERE, SIZES)
-    assert str(WHERE) in str(caught.value)
 
 
 def test_a_split_is_a_column_of_row_numbers_from_1() -> None:

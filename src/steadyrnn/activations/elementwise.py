@@ -13,6 +13,18 @@ from .base import Activation
 __all__ = ["Absolute", "Identity", "LeakyReLU", "ReLU", "Sigmoid", "Tanh"]
 
 
+def _slope_nearest_zero(self: Activation, x: Tensor, radius: Tensor) -> Tensor:
+    """Return the slope at the point nearest to 0: it is flatter the farther it is from there."""
+    nearest = (x.abs() - radius).clamp(min=0)
+    return self.derivative(self.value(nearest)).clamp(max=self.steepness[1])
+
+
+def _slope_at_largest(self: Activation, x: Tensor, radius: Tensor) -> Tensor:
+    """Return the slope above 0 where any point of the interval is above 0, else the one below."""
+    low, high = self.steepness
+    return torch.where(x + radius > 0, high, low).to(x.dtype)
+
+
 @dataclass(frozen=True)
 class Tanh(Activation):
     """Hyperbolic tangent; its second derivative is at most 4/(3 sqrt 3).
@@ -39,9 +51,7 @@ class Tanh(Activation):
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> None:  # noqa: D102
         torch.ops.aten.tanh_backward.grad_input(grad, saved, grad_input=out)
 
-    def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the slope at the point nearest to 0: it is flatter the farther it is from there."""
-        return _slope_nearest_zero(self, x, radius)
+    steepest_near = _slope_nearest_zero
 
 
 @dataclass(frozen=True)
@@ -70,9 +80,7 @@ class Sigmoid(Activation):
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> None:  # noqa: D102
         torch.ops.aten.sigmoid_backward.grad_input(grad, saved, grad_input=out)
 
-    def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the slope at the point nearest to 0: it is flatter the farther it is from there."""
-        return _slope_nearest_zero(self, x, radius)
+    steepest_near = _slope_nearest_zero
 
 
 @dataclass(frozen=True)
@@ -101,9 +109,7 @@ class ReLU(Activation):
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> None:  # noqa: D102
         torch.ops.aten.threshold_backward.grad_input(grad, saved, 0, grad_input=out)
 
-    def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the slope above 0 where any point of the interval is above 0, else the one below."""
-        return _slope_at_largest(self, x, radius)
+    steepest_near = _slope_at_largest
 
 
 @dataclass(frozen=True)
@@ -155,9 +161,7 @@ class LeakyReLU(Activation):
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> None:  # noqa: D102
         torch.ops.aten.leaky_relu_backward.grad_input(grad, saved, self.slope, True, grad_input=out)
 
-    def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the slope above 0 where any point of the interval is above 0, else the one below."""
-        return _slope_at_largest(self, x, radius)
+    steepest_near = _slope_at_largest
 
 
 @dataclass(frozen=True)
@@ -211,13 +215,3 @@ class Identity(Activation):
 
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> None:  # noqa: D102
         out.copy_(grad)
-
-
-def _slope_nearest_zero(activation: Activation, x: Tensor, radius: Tensor) -> Tensor:
-    nearest = (x.abs() - radius).clamp(min=0)
-    return activation.derivative(activation.value(nearest)).clamp(max=activation.steepness[1])
-
-
-def _slope_at_largest(activation: Activation, x: Tensor, radius: Tensor) -> Tensor:
-    low, high = activation.steepness
-    return torch.where(x + radius > 0, high, low).to(x.dtype)

@@ -189,7 +189,7 @@ def tier_of(weights: Weights, contraction: Contraction, input_bound: float | Non
     norm, activation, gamma, rate = contraction.norm, activation_of(weights), slopes_of(weights)[1], contraction.rate
     name = _NAMES[norm.name]
     if not math.isfinite(gamma):
-        return Tier(name, contraction, math.inf, math.inf, math.inf)
+        return Tier(name, contraction, math.inf, math.inf)
     gain = above(gamma * input_norm(norm, weights.weight_ih))
     rest = above(float(norm(activation.value(weights.bias, weights.theta))))
     moved = 0.0 if not bool(weights.weight_ih.any()) else math.inf if input_bound is None else gain * input_bound
@@ -197,7 +197,7 @@ def tier_of(weights: Weights, contraction: Contraction, input_bound: float | Non
     start = min(above(rest + moved), most)
     initial = above(float(norm(weights.initial[0]))) if weights.initial else 0.0
     reached = state_radius(rate, start, initial) if rate < 1 else math.inf
-    return Tier(name, contraction, start, min(reached, max(initial, most)), gain)
+    return Tier(name, contraction, min(reached, max(initial, most)), gain)
 
 
 def input_norm(norm: Norm, weight: Tensor) -> float:

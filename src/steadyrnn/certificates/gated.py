@@ -57,7 +57,7 @@ class GatedTheory(Theory, Generic[Box]):
             unknown = Contraction(math.inf, norm, f"{self.theorem}, which needs `input_bound`")
             entry = largest_of(weights.initial[:1])  # a gated output lies in [-1, 1]
             radius = math.inf if weights.cell.states == 2 else entry
-            tier = Tier("entrywise", unknown, math.inf, radius, math.inf)
+            tier = Tier("entrywise", unknown, radius, math.inf)
             state = above(entry * math.sqrt(weights.size))
             return LayerCertificate(weights, (tier,), state, entry, input_bound, (), entry_bound)
         box = self.around(weights, entry_bound or 0.0)
@@ -65,7 +65,7 @@ class GatedTheory(Theory, Generic[Box]):
         if not isinstance(contraction.norm, MaxNorm):
             raise CertificateError("The norm of a gated layer is a weighted maximum norm.")
         radius, gain = self.sizes(weights, box, contraction.norm)
-        tier = Tier("entrywise", contraction, radius, radius, gain)
+        tier = Tier("entrywise", contraction, radius, gain)
         state = above(float(torch.linalg.vector_norm(box.hidden)) * (1 + 1e-12))
         return LayerCertificate(weights, (tier,), state, above(float(box.hidden.max())), input_bound, (), entry_bound)
 

@@ -56,21 +56,6 @@ class LayerCertificate:
         return self.tier.contraction
 
     @property
-    def radius(self) -> float:
-        """Bound on the norm of every state, in the norm of :attr:`best`."""
-        return self.tier.radius
-
-    @property
-    def start(self) -> float:
-        """Bound on the norm of a step from the zero state, in the norm of :attr:`best`."""
-        return self.tier.start
-
-    @property
-    def input_gain(self) -> float:
-        """By how much a step moves at most, in the norm of :attr:`best`, for an input moved by 1 in the 2-norm."""
-        return self.tier.input_gain
-
-    @property
     def smoothness(self) -> float | None:
         """The activation's second derivative, of an RNN."""
         activation = self.weights.cell.record.activation

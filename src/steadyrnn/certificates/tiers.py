@@ -21,14 +21,12 @@ class Tier:
     Args:
         name: The tier's.
         contraction: Rate, norm, theorem.
-        start: Bound on N of a step from the zero state; infinite where the input is not bounded.
         radius: Bound on N of every state reached.
         input_gain: Bound on N of what a step changes by for an input moved by 1 in the 2-norm.
     """
 
     name: str
     contraction: Contraction
-    start: float
     radius: float
     input_gain: float
 

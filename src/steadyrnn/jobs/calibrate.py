@@ -23,7 +23,7 @@ from steadyrnn.train.device import choose_device
 
 from .calibration_file import CalibrationFile
 
-__all__ = ["CASES", "Calibration", "Case", "calibrate", "choose_cases", "choose_engines", "measure"]
+__all__ = ["CASES", "Calibration", "Case", "calibrate", "choose_cases", "choose_engines", "measure", "seconds_per_call"]
 
 STEPS, INPUTS = 128, 64
 _FEWEST, _MOST, _SECONDS = 3, 7, 0.1
@@ -232,30 +232,28 @@ def _training_call(engine: Engine, run: Recurrence) -> Callable[[], object]:
 
 def _microseconds(call: Callable[[], object], run: Recurrence) -> float:
     """Return the median time of a step, over several rows of calls after one to warm up."""
-    clock = _on_device if run.input.device.type == "cuda" else _on_cpu
-    clock(call)
+    device = run.input.device
+    seconds_per_call(call, _ROW, device)
     times: list[float] = []
     while len(times) < _FEWEST or (len(times) < _MOST and sum(times) * _ROW < _SECONDS):
-        times.append(clock(call))
+        times.append(seconds_per_call(call, _ROW, device))
     return 1e6 * statistics.median(times) / run.input.shape[0]
 
 
-def _on_device(call: Callable[[], object]) -> float:
-    """Return the seconds of a call by the device's own clock, of some that follow one another as in training.
+def seconds_per_call(call: Callable[[], object], calls: int, device: torch.device) -> float:
+    """Return the seconds of one of ``calls`` calls that follow one another as in training, by the device's own clock.
 
-    So the host's time counts where it is longer than the device's, and only there.
+    So on a GPU the host's time counts where it is longer than the device's, and only there.
     """
+    if device.type != "cuda":
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - begin) / calls
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
-    for _ in range(_ROW):
+    for _ in range(calls):
         call()
     end.record()
     end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3 / _ROW
-
-
-def _on_cpu(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    for _ in range(_ROW):
-        call()
-    return (time.perf_counter() - start) / _ROW
+    return float(start.elapsed_time(end)) / 1e3 / calls

@@ -24,7 +24,9 @@ __all__ = [
 
 
 _SHARED = """\
-num_layers: Layers in the stack.
+input_size: D.
+        hidden_size: H.
+        num_layers: Layers in the stack.
         bias: True for torch's two vectors, ``"single"`` for one, False for none.
         batch_first: Whether batched tensors are (B, T, ...).
         dropout: Probability between layers.
@@ -37,7 +39,9 @@ num_layers: Layers in the stack.
         recompute: Whether to keep every sqrt(T)-th state only and run again from there in the backward pass.
         proj_size: Refused unless 0."""
 _SHARED_BY_CELLS = """\
-bias: True for torch's two vectors, ``"single"`` for one, False for none.
+input_size: D.
+        hidden_size: H.
+        bias: True for torch's two vectors, ``"single"`` for one, False for none.
         device: Where parameters live.
         dtype: Their dtype.
         learn_initial_state: Whether the initial states are parameters (unused when ``hx`` is given)."""

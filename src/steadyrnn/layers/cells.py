@@ -75,8 +75,6 @@ class RNNCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.RNNCell` with a constrained recurrent weight.
 
     Args:
-        input_size: D.
-        hidden_size: H.
         <arguments of every cell>
         nonlinearity: A name or an activation.
         transition: The set the recurrent weight stays in.
@@ -112,8 +110,6 @@ class GRUCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.GRUCell` with a constraint on any gate.
 
     Args:
-        input_size: D.
-        hidden_size: H.
         <arguments of every cell>
         transition: The set of the candidate's weight, or a mapping from gates to sets.
         reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.
@@ -147,8 +143,6 @@ class LSTMCell(RecurrentStep):
     """A drop-in for :class:`torch.nn.LSTMCell` with a constraint on any gate, or a ``StableLSTM`` on all weights.
 
     Args:
-        input_size: D.
-        hidden_size: H.
         <arguments of every cell>
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
 

@@ -24,8 +24,6 @@ class GRU(RecurrentLayer):
     ``n``. Each gate is in its set by itself, not the stack of all three. See Note [gates of a GRU].
 
     Args:
-        input_size: D.
-        hidden_size: H.
         <arguments of every layer>
         transition: The set of the candidate's weight, or a mapping from gates to sets.
         reset_after: Whether the reset gate acts behind the recurrent product (torch's form) or before it.

@@ -24,8 +24,6 @@ class LSTM(RecurrentLayer):
     constrains all weights of the layer together.
 
     Args:
-        input_size: D.
-        hidden_size: H.
         <arguments of every layer>
         transition: The set of the candidate's weight, a mapping from gates to sets, or a ``StableLSTM``.
 

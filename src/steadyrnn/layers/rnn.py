@@ -24,8 +24,6 @@ class RNN(RecurrentLayer):
     shapes, return values and parameter names are torch's.
 
     Args:
-        input_size: D.
-        hidden_size: H.
         <arguments of every layer>
         nonlinearity: A name (``"tanh" "relu" "leaky_relu" "abs" "identity" "sigmoid" "modrelu"``) or an activation.
         transition: The set: a name, a constraint, or a mapping ``{"h": ...}``. A constraint is a template.

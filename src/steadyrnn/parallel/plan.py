@@ -118,24 +118,24 @@ def bounds_of(run: Recurrence, certificate: LayerCertificate, cold: bool, norms:
     :math:`N(h_t) \le \max(N(h_0), (N(\varphi(b)) + L_x \sup \lVert x \rVert) / (1 - \lambda))`;
     Note [mathematics], section 4.1.
     """
-    best, weights = certificate.best, certificate.weights
+    tier, weights = certificate.tier, certificate.weights
     activation = weights.cell.record.activation
     # of a user's own function, a computed value may be larger than the bound by rounding
     saturates = activation is not None and activation.kernel is not None and activation.bounded_by <= 1
     if cold and saturates and certificate.input_bound is None:  # then nothing below depends on the inputs
-        return Bounds(norms, 0.0, certificate.radius, certificate.state_bound, above(math.sqrt(weights.size)))
+        return Bounds(norms, 0.0, tier.radius, certificate.state_bound, above(math.sqrt(weights.size)))
     inputs, initial, *others = norms.value()
     if not math.isfinite(inputs + initial + sum(others)):
         raise NotFiniteError("`input` or `hx` holds NaN or infinity, of which nothing can be proven.")
     flat = above(max(math.sqrt(weights.size), initial))
     if activation is None:
-        return Bounds(norms, initial, certificate.radius, certificate.state_bound, flat)
-    norm = best.norm
+        return Bounds(norms, initial, tier.radius, certificate.state_bound, flat)
+    norm = tier.contraction.norm
     rest = above(float(norm(activation.value(weights.bias, weights.theta))), 64 + 8 * norm.size)
-    radius = state_radius(best.rate, above(rest + product_above(certificate.input_gain, inputs)))
+    radius = state_radius(tier.contraction.rate, above(rest + product_above(tier.input_gain, inputs)))
     states = above(radius / norm.lower)
     if certificate.input_bound is None or inputs <= certificate.input_bound:
-        radius, states = min(radius, certificate.radius), min(states, certificate.state_bound)
+        radius, states = min(radius, tier.radius), min(states, certificate.state_bound)
     first = product_above(norm.upper, initial)
     if first > radius:  # then it is worth waiting for
         first = above(float(norm(run.state[0]).max()), 64 + 8 * norm.size)

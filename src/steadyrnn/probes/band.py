@@ -98,7 +98,7 @@ def _step_bounds(run: Unrolled, count: int) -> StepBounds:
         raise CertificateError(f"{found.theorem} gives no finite rate")
     powers = [power_above(found.rate, lag) for lag in range(count)]
     high = [1.0, *(product_above(power, found.norm.condition) for power in powers[1:])]
-    entry = [product_above(power, above(layer.input_gain / found.norm.lower)) for power in powers]
+    entry = [product_above(power, above(layer.tier.input_gain / found.norm.lower)) for power in powers]
     least = [1.0] + [0.0] * (count - 1)
     source = f"{found.theorem}: rate {found.rate:.6g} in the {found.norm.name}, inputs of norm up to {longest:.6g}"
     return StepBounds(_as_tensor(least), _as_tensor(high), _as_tensor(least), _as_tensor(entry), source)

@@ -36,8 +36,9 @@ class Addition(StreamTask, RegressionTask):
         >>> from steadyrnn.tasks.settings import AdditionSettings
         >>> task = Addition(AdditionSettings(length=100))
         >>> batch = task.train_batch(0, 32)
-        >>> batch.input.shape, batch.target.shape
-        (torch.Size([100, 32, 2]), torch.Size([32, 1]))
+        >>> numbers, marks = batch.input.unbind(-1)  # each (100, 32)
+        >>> torch.allclose((numbers * marks).sum(0), batch.target.squeeze(-1))
+        True
         >>> round(task.baselines["loss"], 4)
         0.1667
 

@@ -9,12 +9,8 @@ from torch import Tensor
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
 
-from .base import Batch, Interface
-from .hashing import Stream, integers
-from .number_encoding import encoding_by_name
-from .scoring import ClassificationTask
+from .number_sequence import NumberTask
 from .settings import LargestSettings
-from .stream import StreamTask
 
 __all__ = ["Largest", "answer_distribution"]
 
@@ -47,7 +43,7 @@ def answer_distribution(length: int, k: int) -> list[float]:
     return result
 
 
-class Largest(StreamTask, ClassificationTask):
+class Largest(NumberTask):
     r"""Find the k-th largest number of a sequence.
 
     The input is N numbers, each uniform on 0, ..., N - 1 and drawn **with replacement** (of a permutation the answer would
@@ -75,18 +71,12 @@ class Largest(StreamTask, ClassificationTask):
     """
 
     def __init__(self, settings: LargestSettings) -> None:
-        super().__init__(settings)
         if check_positive_int("length", settings.length) < 2:
             raise ArgumentError("`length` must be at least 2, or there is one answer only, but is 1.")
         if check_positive_int("k", settings.k) > settings.length:
             raise ArgumentError(f"`k` must be at most the length, {settings.length}, but is {settings.k}.")
+        super().__init__(settings, settings.length, settings.length, settings.coding)
         self.settings = settings
-        self._encoding = encoding_by_name(settings.coding)
-
-    @property
-    def interface(self) -> Interface:
-        """N classes from the last step."""
-        return self._encoding.interface(self.settings.length)
 
     @property
     def baselines(self) -> Mapping[str, float]:
@@ -94,9 +84,5 @@ class Largest(StreamTask, ClassificationTask):
         chances = answer_distribution(self.settings.length, self.settings.k)
         return {"loss": -sum(p * math.log(p) for p in chances if p > 0), "accuracy": max(chances)}
 
-    def _examples(self, stream: Stream, index: Tensor) -> Batch:
-        length, k = self.settings.length, self.settings.k
-        steps = torch.arange(length, device=self.device).unsqueeze(1)  # (T, 1)
-        numbers = integers(self.settings.seed, stream, index, steps, below=length)  # (T, B)
-        target = numbers.sort(0, descending=True).values[k - 1].clone()  # (B,)
-        return Batch(input=self._encoding.encode(numbers, length), target=target)
+    def _answer(self, numbers: Tensor) -> Tensor:
+        return numbers.sort(0, descending=True).values[self.settings.k - 1]

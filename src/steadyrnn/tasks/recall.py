@@ -3,23 +3,18 @@
 import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
 
-from .base import Batch, Interface
-from .hashing import Stream, integers
-from .number_encoding import encoding_by_name
-from .scoring import ClassificationTask
+from .number_sequence import NumberTask
 from .settings import RecallSettings
-from .stream import StreamTask
 
 __all__ = ["Recall"]
 
 
-class Recall(StreamTask, ClassificationTask):
+class Recall(NumberTask):
     r"""Recall the first number of a sequence.
 
     The input is N numbers, each uniform on 0, ..., M - 1; the target, after the last step, is the first. Everything after
@@ -43,24 +38,16 @@ class Recall(StreamTask, ClassificationTask):
     """
 
     def __init__(self, settings: RecallSettings) -> None:
-        super().__init__(settings)
         check_positive_int("length", settings.length)
         if check_positive_int("symbols", settings.symbols) < 2:
             raise ArgumentError("`symbols` must be at least 2, or there is nothing to recall, but is 1.")
+        super().__init__(settings, settings.length, settings.symbols, settings.coding)
         self.settings = settings
-        self._encoding = encoding_by_name(settings.coding)
-
-    @property
-    def interface(self) -> Interface:
-        """M classes from the last step."""
-        return self._encoding.interface(self.settings.symbols)
 
     @property
     def baselines(self) -> Mapping[str, float]:
         """Scores of a constant answer."""
         return {"loss": math.log(self.settings.symbols), "accuracy": 1 / self.settings.symbols}
 
-    def _examples(self, stream: Stream, index: Tensor) -> Batch:
-        steps = torch.arange(self.settings.length, device=self.device).unsqueeze(1)  # (T, 1)
-        numbers = integers(self.settings.seed, stream, index, steps, below=self.settings.symbols)  # (T, B)
-        return Batch(input=self._encoding.encode(numbers, self.settings.symbols), target=numbers[0].clone())
+    def _answer(self, numbers: Tensor) -> Tensor:
+        return numbers[0]

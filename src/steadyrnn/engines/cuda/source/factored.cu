@@ -292,13 +292,13 @@ struct Moment {
     int step, time;
     i64 place;  // of the thread's first entry
 };
-#if BACK
 __device__ __forceinline__ void finish_entry(
     const Walk& walk, const Moment& now, int r, int i, int stop, float d, float product, const Number (&x)[READ], float& held,
     Sums& sums) {
     const int unit = walk.thread + i * THREADS, entry = r * STRIDE + unit;
     const bool inside = unit < walk.whole, runs = inside && now.time < stop && now.step < walk.last;
     const i64 here = now.place + r * walk.size + i * THREADS;
+#if BACK
     const bool ran = inside && now.step > 0 && now.time - walk.way < stop;
     if (ran) held = fmaf(d, walk.state[entry], product);
     const float saved = as_float(x[READ - 1]), along = slope_at(saved, walk.slope);
@@ -308,22 +308,15 @@ __device__ __forceinline__ void finish_entry(
     sums.recent[1][i] += adjoint;
     if (runs) store(walk.output, here, adjoint);
     if (inside) walk.state[entry] = adjoint;
-}
 #else
-__device__ __forceinline__ void finish_entry(
-    const Walk& walk, const Moment& now, int r, int i, int stop, float d, float product, const Number (&x)[READ], float& held,
-    Sums& sums) {
-    const int unit = walk.thread + i * THREADS, entry = r * STRIDE + unit;
-    const bool inside = unit < walk.whole, runs = inside && now.time < stop && now.step < walk.last;
-    const i64 here = now.place + r * walk.size + i * THREADS;
     const float sum = fmaf(d, held, product) + as_float(x[0]), h = activate(sum, walk.slope);
     if (runs) {
         held = walk.state[entry] = h;
         store(walk.output, here, h);
         if (KEEP && ACTIVATION == ABSOLUTE) store(walk.extra, here, sum);
     }
-}
 #endif
+}
 
 // Runs all steps, once everything is in its place.
 __device__ __forceinline__ void run_steps(
