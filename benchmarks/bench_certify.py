@@ -12,7 +12,7 @@ from steadyrnn.bounds.quadratic import quadratic_contraction
 from steadyrnn.bounds.scaling import diagonal_contraction, spectral_contraction
 
 
-def timed(work: Callable[[], Contraction], repeats: int) -> tuple[Contraction, float]:
+def time_work(work: Callable[[], Contraction], repeats: int) -> tuple[Contraction, float]:
     """Return what a function returns, and the least processor time it took, which other programs do not add to."""
     times = []
     for _ in range(repeats):
@@ -31,11 +31,11 @@ def recurrent_weight(size: int) -> Tensor:
 def measure(size: int, repeats: int) -> dict[str, object]:
     """Return the row of one width: the quadratic tier starts from the scaling of the diagonal one."""
     weight = recurrent_weight(size)
-    spectral, first = timed(lambda: spectral_contraction(weight, 1.0), repeats)
-    diagonal, second = timed(lambda: diagonal_contraction(weight, 1.0), repeats)
+    spectral, first = time_work(lambda: spectral_contraction(weight, 1.0), repeats)
+    diagonal, second = time_work(lambda: diagonal_contraction(weight, 1.0), repeats)
     scaling = diagonal.norm.matrix if isinstance(diagonal.norm, Ellipsoid) else None
     stages = 3 if size <= 256 else 2
-    quadratic, third = timed(lambda: quadratic_contraction(weight, 1.0, scaling, stages=stages), repeats)
+    quadratic, third = time_work(lambda: quadratic_contraction(weight, 1.0, scaling, stages=stages), repeats)
     return {
         "n": size,
         "spectral": spectral.rate,

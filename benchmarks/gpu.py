@@ -175,7 +175,7 @@ def contents(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
     facts = {"T": STEPS, "D": INPUTS, "reflectors": REFLECTORS, "peak": PEAK, "bandwidth": BANDWIDTH}
-    return {"commands": [], "environment": {}, **facts, "unit": "microseconds a step", "rows": []}
+    return {"commands": [], "environment": {}, **facts, "unit": "microseconds per step", "rows": []}
 
 
 def machine() -> dict[str, Any]:
@@ -185,7 +185,7 @@ def machine() -> dict[str, Any]:
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Write the file, a line a row."""
+    """Write the file, one line per row."""
     head = json.dumps({name: value for name, value in content.items() if name != "rows"}, indent=1).removesuffix("\n}")
     body = ",\n".join(f"  {json.dumps(row)}" for row in content["rows"])
     temporary = path.with_suffix(".tmp")

@@ -30,7 +30,7 @@ CELLS = {1: 0, 3: 1, 4: 2}
 
 
 class Shape(NamedTuple):
-    """What a kernel is asked for."""
+    """What a kernel is to compute."""
 
     kernel: str
     n: int
@@ -84,7 +84,7 @@ def compile_one(shape: Shape, layout: Layout) -> None:
     nvrtc.compile_source(nvrtc.source(package, names, defined), entry, nvrtc.architecture(dict(defined)))
 
 
-def timed(call: Callable[[], None]) -> float:
+def measure(call: Callable[[], None]) -> float:
     """Return the median of five calls, in microseconds."""
     call()
     return 1e6 * statistics.median(seconds_per_call(call, 1, torch.device("cuda")) for _ in range(5))
@@ -112,7 +112,7 @@ def microseconds(shape: Shape, layout: Layout, device: str = "cuda", steps: int 
             dense.scatter(weight, gates, extra, states, begin[-1], inner, begin, gates, inner, end, rows, cell=cell)
 
     with patch.object(dense, f"{shape.kernel}_layout", lambda *_: layout):
-        return timed(call) / steps
+        return measure(call) / steps
 
 
 def row_of(shape: Shape, layout: Layout, us: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
     """Return the options of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--threads", type=int, default=1, help="torch's threads (2 on an idle machine of 2 cores)")
-    parser.add_argument("--repeats", type=int, default=9, help="alternating pairs a row")
+    parser.add_argument("--repeats", type=int, default=9, help="alternating pairs per row")
     return parser
 
 

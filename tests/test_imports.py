@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.checks import constant_result, uncompiled
+from steadyrnn.checks import constant_result, disable_compile
 from steadyrnn.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +77,7 @@ def loaded(code: str, folder: Path) -> str:
     ["import steadyrnn\nsteadyrnn.RNN", f"import steadyrnn as sr\n{EVERY_LAYER}", f"import steadyrnn as sr\n{READING}"],
     ids=["import", "layers", "reading"],
 )
-def test_no_compiler_is_loaded_before_it_is_asked_for(code: str, tmp_path: Path) -> None:
+def test_no_compiler_is_loaded_before_it_is_requested(code: str, tmp_path: Path) -> None:
     assert loaded(code, tmp_path) == ""
 
 
@@ -149,7 +149,7 @@ def test_a_cpu_imports_no_engine_of_a_gpu(code: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)
-def test_an_engine_of_a_gpu_is_imported_when_its_op_is_asked_for(name: str, tmp_path: Path) -> None:
+def test_an_engine_of_a_gpu_is_imported_when_its_op_is_requested(name: str, tmp_path: Path) -> None:
     for op in (name, f"{name}_backward"):
         found = imported_for_a_gpu(f"import torch\nsr.RNN\ntorch.ops.steadyrnn.{op}.default", tmp_path)
         assert any(module.startswith(f"steadyrnn.engines.{name}") for module in found)
@@ -304,7 +304,7 @@ def test_uncompiled_function_is_not_traced() -> None:
         traced.append(torch.compiler.is_compiling())
         return x + 1
 
-    closed = uncompiled(body)
+    closed = disable_compile(body)
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, _: object) -> object:

@@ -1,6 +1,7 @@
 """Rules for the files of the package that neither ruff nor import-linter has: how to import, no ``assert``, names, lengths."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from tests.support.dependencies import modules_of_extras
 PACKAGE = "steadyrnn"
 SOURCE = Path(__file__).parents[1] / "src" / PACKAGE
 
-TOP = {"__init__", "__main__", "cli"}  # these import when something is asked for, so that help and a first import are quick
+TOP = {"__init__", "__main__", "cli"}  # these import when something is requested, so that help and a first import are quick
 VAGUE = {"utils", "util", "misc", "common", "helpers", "helper"}
 LINES = 400
+PRIVATE = ("gpu/torch_private.py", "checks.py")  # all packages may import `checks`, and some may not import `gpu`
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,19 @@ def assert_faults(path: Path, root: Path) -> Iterator[str]:
             yield f"line {node.lineno}: `assert`; raise an error from `errors` instead"
 
 
+def private_faults(path: Path, root: Path) -> Iterator[str]:
+    """Yield private names of torch outside the two files that gather them; ops (``torch.ops.aten._x``) have no other name."""
+    if path.relative_to(root).as_posix() in PRIVATE:
+        return
+    advice = f"gather it in `{'` or `'.join(PRIVATE)}`"
+    for one in imports_in(path, root):
+        if one.top_level == "torch" and any(part.startswith("_") for part in one.target.split(".")):
+            yield f"line {one.line}: `{one.target}` is private to torch: {advice}"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"torch(\.(?!ops\.)\w+)*\._[a-zA-Z]\w*", ast.unparse(node)):
+            yield f"line {node.lineno}: `{ast.unparse(node)}` is private to torch: {advice}"
+
+
 def name_faults(path: Path, root: Path) -> Iterator[str]:
     """Yield parts of a path that do not say what is inside."""
     for part in path.relative_to(root).parts:
@@ -138,6 +153,7 @@ RULES: dict[str, Callable[[Path, Path], Iterator[str]]] = {
     "string": string_faults,
     "experiments": experiment_faults,
     "assert": assert_faults,
+    "private": private_faults,
     "name": name_faults,
     "length": length_faults,
 }
@@ -179,6 +195,9 @@ def build(folder: Path, file: str, source: str) -> Path:
         ("string", "linalg/a.py", "def f():\n    return __import__('steadyrnn.layers.rnn')", "with a statement"),
         ("experiments", "__init__.py", "import steadyrnn.experiments.zhang", "only `cli`"),
         ("assert", "linalg/a.py", "def f(x):\n    assert x > 0", "raise an error"),
+        ("private", "linalg/a.py", "from torch._C import _get_dispatch_mode", "private to torch"),
+        ("private", "linalg/a.py", "import torch\nx = torch.autograd.forward_ad._current_level", "private to torch"),
+        ("private", "linalg/a.py", "import torch\nx = torch._C", "private to torch"),
         ("name", "linalg/utils.py", "", "does not say"),
         ("name", "layers/_helpers.py", "", "does not say"),
         ("name", "common/a.py", "", "does not say"),
@@ -203,6 +222,8 @@ def test_a_broken_rule_is_found(tmp_path: Path, rule: str, file: str, source: st
         ("engines/triton/a.py", "def f():\n    return import_module('steadyrnn.engines.triton.kernels')"),
         ("layers/a.py", "from steadyrnn import linalg\nfrom steadyrnn.activations import ReLU"),
         ("checks.py", "from .errors import ShapeError"),
+        ("gpu/torch_private.py", "from torch._C import _get_dispatch_mode"),
+        ("engines/cudnn.py", "import torch\nrun = torch.ops.aten._cudnn_rnn\nversion = torch.__version__"),
         ("report/a.py", "def f():\n    import matplotlib.pyplot as plt"),
         ("cli/train.py", "def f():\n    import json\n    from steadyrnn.experiments.zhang import TABLE_2"),
         ("__init__.py", "if TYPE_CHECKING:\n    from steadyrnn.layers.rnn import RNN"),

@@ -10,6 +10,8 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import numpy
 import torch
 from torch import Tensor
+from torch._C import DisableTorchFunctionSubclass
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 
 from steadyrnn.errors import (
     ArgumentError,
@@ -22,6 +24,8 @@ from steadyrnn.errors import (
 )
 
 __all__ = [
+    "DisableTorchFunctionSubclass",
+    "assert_async",
     "autocasts",
     "carries_transform",
     "check_count",
@@ -37,17 +41,23 @@ __all__ = [
     "check_weight",
     "constant_in_onnx",
     "constant_result",
+    "disable_compile",
+    "has_forward_level",
+    "is_legacy_batchedtensor",
     "is_traced",
     "multiplies_in_full_float32",
+    "peek_interpreter_stack",
     "refuse_quantization",
     "refuse_script",
-    "uncompiled",
     "without_autocast",
     "writes_onnx",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+assert_async = torch._assert_async
+"""Raise an error if a tensor is False, without waiting for its device: also in a compiled graph."""
 
 
 def check_positive_int(name: str, value: object) -> int:
@@ -264,14 +274,14 @@ def constant_result(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+def disable_compile(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that no compiler traces, as :func:`torch.compiler.disable` does.
 
     Torch's own decorator imports the compiler, which takes seconds. While that is not loaded nothing can trace, and the
     function is called as it is.
 
     Example:
-        >>> uncompiled(len)("abc")
+        >>> disable_compile(len)("abc")
         3
     """
 
@@ -317,11 +327,11 @@ def constant_in_onnx() -> AbstractContextManager[Any]:
         ...     torch.ones(1)
         tensor([1.])
     """
-    return _untraced() if is_traced() and writes_onnx() else nullcontext()
+    return _pause_tracing() if is_traced() and writes_onnx() else nullcontext()
 
 
 @contextmanager
-def _untraced() -> Iterator[None]:
+def _pause_tracing() -> Iterator[None]:
     state = torch._C._get_tracing_state()
     torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
     try:
@@ -329,6 +339,16 @@ def _untraced() -> Iterator[None]:
             yield
     finally:
         torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+
+def has_forward_level() -> bool:
+    """Return whether a level of forward-mode AD is open.
+
+    Example:
+        >>> has_forward_level()
+        False
+    """
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def carries_transform(*tensors: Tensor | None) -> bool:
@@ -343,7 +363,7 @@ def carries_transform(*tensors: Tensor | None) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or is_traced():
+    if peek_interpreter_stack() is not None or is_traced():
         return True
     if torch.autograd.forward_ad._current_level < 0:  # no level is open, so nothing carries a tangent
         return False

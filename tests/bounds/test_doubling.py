@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.quadratic import doubled_solutions
+from steadyrnn.bounds.quadratic import solve_by_doubling
 from steadyrnn.errors import NotFiniteError, ShapeError
 from tests.linalg.matrices import gaussian
 
@@ -24,7 +24,7 @@ def radius(matrix: Tensor) -> float:
 def test_both_equations_are_solved_by_positive_matrices(n: int, seed: int, share: float) -> None:
     c = gaussian(n, n, seed=seed)
     c = c * (share / 2 / radius(c))
-    found = doubled_solutions(c)
+    found = solve_by_doubling(c)
     assert found is not None
     one = torch.eye(n, dtype=torch.float64)
     for x, left, right in ((found[0], c.mT, c), (found[1], c, c.mT)):
@@ -36,7 +36,7 @@ def test_both_equations_are_solved_by_positive_matrices(n: int, seed: int, share
 def test_the_solution_is_the_largest_one(n: int, seed: int) -> None:
     c = gaussian(n, n, seed=seed)
     c = c * (0.45 / radius(c))
-    found = doubled_solutions(c)
+    found = solve_by_doubling(c)
     assert found is not None
     eigenvalues = torch.linalg.eigvals(torch.linalg.solve(found[0], c))  # inside the circle for the largest one only
     assert float(eigenvalues.abs().max()) < 1
@@ -45,11 +45,11 @@ def test_the_solution_is_the_largest_one(n: int, seed: int) -> None:
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_there_is_none_where_the_numerical_radius_is_above_a_half(n: int) -> None:
     c = gaussian(n, n, seed=4)
-    assert doubled_solutions(c * (0.51 / radius(c))) is None
+    assert solve_by_doubling(c * (0.51 / radius(c))) is None
 
 
 def test_a_matrix_of_zeros_has_the_identity() -> None:
-    found = doubled_solutions(torch.zeros(3, 3))
+    found = solve_by_doubling(torch.zeros(3, 3))
     assert found is not None
     assert torch.equal(found[0], torch.eye(3))
     assert torch.equal(found[1], torch.eye(3))
@@ -57,6 +57,6 @@ def test_a_matrix_of_zeros_has_the_identity() -> None:
 
 def test_bad_matrices_are_refused() -> None:
     with pytest.raises(ShapeError, match="`matrix`"):
-        doubled_solutions(torch.ones(2, 3))
+        solve_by_doubling(torch.ones(2, 3))
     with pytest.raises(NotFiniteError, match="`matrix`"):
-        doubled_solutions(torch.full((2, 2), math.nan))
+        solve_by_doubling(torch.full((2, 2), math.nan))

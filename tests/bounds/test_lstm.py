@@ -68,11 +68,11 @@ def rows(kind: str, size: int, total: float, seed: int) -> Tensor:
 
 def boundary_net(kind: str, forget: float, seed: int = 0, size: int = 8) -> Net:
     """Return an LSTM for which each inequality of the printed proposition is an equality."""
-    room = 1 - forget
-    parts = [rows(kind, size, total, seed + k) for k, total in enumerate((room, room**2, room / 4, room))]
+    gap = 1 - forget
+    parts = [rows(kind, size, total, seed + k) for k, total in enumerate((gap, gap**2, gap / 4, gap))]
     weight_ih, bias = gaussian(4 * size, D, seed=seed + 10) / D, gaussian(4 * size, seed=seed + 11)
     gate = slice(size, 2 * size)
-    bias[gate] = math.log(forget / room) - room**2 - weight_ih[gate].abs().sum(1)
+    bias[gate] = math.log(forget / gap) - gap**2 - weight_ih[gate].abs().sum(1)
     return Net(weight_ih, torch.cat(parts), bias)
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrnn.bounds.quadratic import COMPLETE, STAGES, Stage, descend_radius, estimated_radius, smooth_radius
+from steadyrnn.bounds.quadratic import COMPLETE, STAGES, Stage, descend_radius, estimate_radius, smooth_radius
 from steadyrnn.bounds.scaling import from_raw, scale_matrix
 from tests.linalg.matrices import gaussian, orthogonal
 
@@ -20,7 +20,7 @@ def test_no_vector_does_more_than_the_radius_and_it_is_at_least_half_the_norm(n:
     x = torch.complex(gaussian(n, 500, seed=seed + 1), gaussian(n, 500, seed=seed + 2))
     x = x / torch.linalg.vector_norm(x, dim=0)
     forms = (x.conj() * (w.to(x.dtype) @ x)).sum(0).abs()
-    radius, norm = estimated_radius(w), float(torch.linalg.matrix_norm(w, 2))
+    radius, norm = estimate_radius(w), float(torch.linalg.matrix_norm(w, 2))
     assert float(forms.max()) <= radius * (1 + 1e-4)
     assert norm / 2 * (1 - 1e-4) <= radius <= norm * (1 + 1e-12)
 
@@ -29,13 +29,13 @@ def test_no_vector_does_more_than_the_radius_and_it_is_at_least_half_the_norm(n:
 def test_of_a_normal_matrix_it_is_the_norm(n: int) -> None:
     q = orthogonal(n, seed=1)
     symmetric = q @ torch.linspace(-0.7, 1, n, dtype=torch.float64).diag() @ q.mT
-    assert estimated_radius(symmetric) == pytest.approx(1.0, rel=1e-5)
+    assert estimate_radius(symmetric) == pytest.approx(1.0, rel=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 8, COMPLETE + 8])
 def test_of_a_shift_it_is_a_cosine(n: int) -> None:
     shift = torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
-    assert estimated_radius(shift) == pytest.approx(math.cos(math.pi / (n + 1)), rel=1e-6)
+    assert estimate_radius(shift) == pytest.approx(math.cos(math.pi / (n + 1)), rel=1e-6)
 
 
 @given(n=st.integers(1, 6), seed=seeds)
@@ -56,7 +56,7 @@ def test_outermost_pairs_give_the_gradient_of_all_where_it_is_sharp() -> None:
     move, step = gaussian(n, seed=6).float(), 1e-3
     ends = [smooth_radius(scale_matrix(w, (sign * step * move).exp()), STAGES[2])[0] for sign in (1, -1)]
     assert float(gradient @ move) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-2)
-    assert value == pytest.approx(math.log(estimated_radius(w)), abs=0.02)
+    assert value == pytest.approx(math.log(estimate_radius(w)), abs=0.02)
 
 
 @pytest.mark.parametrize("n", [6, COMPLETE + 8])
@@ -65,13 +65,13 @@ def test_the_descent_lowers_the_radius(n: int) -> None:
     raw, limit = torch.zeros(n, dtype=torch.float64), 3.0
     for stage in STAGES[:2]:
         raw = descend_radius(w, raw, limit, stage, 20)
-    assert estimated_radius(scale_matrix(w, from_raw(raw.double(), limit))) < 0.99 * estimated_radius(w)
+    assert estimate_radius(scale_matrix(w, from_raw(raw.double(), limit))) < 0.99 * estimate_radius(w)
 
 
 @given(n=st.integers(2, 5), seed=seeds, share=st.floats(0.1, 0.9))
 def test_its_logarithm_is_convex_in_the_logarithms_of_the_weights(n: int, seed: int, share: float) -> None:
     w, (a, b) = gaussian(n, n, seed=seed), gaussian(2, n, seed=seed + 1)
-    at = [math.log(estimated_radius(scale_matrix(w, logs.exp()))) for logs in (a, b, share * a + (1 - share) * b)]
+    at = [math.log(estimate_radius(scale_matrix(w, logs.exp()))) for logs in (a, b, share * a + (1 - share) * b)]
     assert at[2] <= share * at[0] + (1 - share) * at[1] + 1e-6
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from steadyrnn.bounds.norms import Ellipsoid
-from steadyrnn.bounds.quadratic import MARGINS, QUADRATIC_NORM, STAGES, estimated_radius, quadratic_contraction, quadratic_rate
+from steadyrnn.bounds.quadratic import MARGINS, QUADRATIC_NORM, STAGES, estimate_radius, quadratic_contraction, quadratic_rate
 from steadyrnn.bounds.scaling import best_scaling, diagonal_contraction, scaled_rate
 from steadyrnn.errors import ArgumentError, NotFiniteError, ShapeError
 from tests.linalg.matrices import gaussian, orthogonal
@@ -224,7 +224,7 @@ def test_the_answer_is_the_same_twice() -> None:
 @given(n=st.integers(1, 8), seed=seeds)
 def test_no_metric_does_better_than_the_numerical_radius_and_one_attains_it(n: int, seed: int) -> None:
     w, d = gaussian(n, n, seed=seed), torch.ones(n, dtype=torch.float64)
-    radius = estimated_radius(w)
+    radius = estimate_radius(w)
     assert quadratic_rate(w, root_of(n, seed), d) >= radius
     fixed = quadratic_contraction(w, 1.0, start_scaling=d, max_condition=1.0)  # which leaves d = 1
     assert radius <= fixed.rate <= radius * (1 + 2 * MARGINS[0])

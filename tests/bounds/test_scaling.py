@@ -146,7 +146,7 @@ def test_a_rate_beyond_the_largest_number_is_infinite() -> None:
 
 @pytest.mark.parametrize("kind", ["triangular", "nilpotent"])
 @pytest.mark.parametrize("cap", [1.0, 10.0, 1e6, 1e12])
-def test_the_weights_are_no_further_apart_than_asked(kind: str, cap: float) -> None:
+def test_the_weights_are_no_further_apart_than_requested(kind: str, cap: float) -> None:
     w = matrix(kind, 12)
     d = best_scaling(w, max_condition=cap)
     assert float(d.max()) / float(d.min()) <= cap

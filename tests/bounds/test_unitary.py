@@ -245,7 +245,7 @@ def test_four_units_get_there() -> None:
 
 
 @pytest.mark.parametrize("eps", [1e-1, 1e-3])
-def test_a_shift_of_one_unit_more_comes_as_close_as_asked_for_at_the_price_of_its_gains(eps: float) -> None:
+def test_a_shift_of_one_unit_more_comes_as_close_as_requested_at_the_price_of_its_gains(eps: float) -> None:
     n = 3
     w = torch.eye(n + 1, dtype=torch.float64).roll(1, dims=0)
     gains = eps ** -torch.arange(n, dtype=torch.float64)

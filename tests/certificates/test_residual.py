@@ -1,4 +1,4 @@
-"""What steps leave over, all of time at once: against one step after another."""
+"""Residuals of all time steps at once equal those of one step after another."""
 
 from fractions import Fraction
 

@@ -83,7 +83,7 @@ def test_no_command_is_a_misuse_that_shows_the_first_page(program: Program) -> N
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["eval", "nowhere"], 1, "`nowhere` is no folder"),
+        (["eval", "nowhere"], 1, "`nowhere` is not a folder"),
         (["train", "addition", "--model.bound", "1", *QUICK], 1, "`bound` is no option of the model 'spectral'"),
         (["train", "addition", "--train.step", "3"], 2, "--train.step"),
         (["train", "addition", "--train.steps", "many"], 2, "train.steps"),

@@ -36,7 +36,7 @@ def sr_metrics(run: Path) -> list[dict[str, object]]:
     return Run.open(run).metrics()
 
 
-def test_eval_takes_a_split_and_a_checkpoint(program: Program, runs: Path) -> None:
+def test_eval_accepts_a_split_and_a_checkpoint(program: Program, runs: Path) -> None:
     done = program("eval", str(runs / "addition" / "truncated"), "--split", "validation", "--checkpoint", "last")
     assert done.status == 0, done.err
     assert "validation, checkpoint last" in done.out
@@ -188,7 +188,7 @@ def test_a_damaged_file_is_refused(program: Program) -> None:
 # report
 
 
-def test_a_report_is_written_where_asked(program: Program, runs: Path) -> None:
+def test_a_report_is_written_where_requested(program: Program, runs: Path) -> None:
     pytest.importorskip("jinja2")
     done = program("report", str(runs), "--out", "pages/all.html", "--title", "All <of> them", "--json")
     assert done.status == 0, done.err

@@ -168,7 +168,7 @@ def test_a_run_is_not_resumed_with_other_settings(program: Program, words: list[
     assert f"`{name}`" in done.err
 
 
-def test_event_files_are_written_where_asked_for(program: Program) -> None:
+def test_event_files_are_written_where_requested(program: Program) -> None:
     pytest.importorskip("tensorboard")
     assert program("train", "addition", "--tensorboard", *QUICK).status == 0
     assert list(only_run().folder.glob("events.out.tfevents*"))

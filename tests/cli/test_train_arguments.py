@@ -101,7 +101,7 @@ def test_a_name_that_is_no_text_is_a_misuse(tmp_path: Path) -> None:
 def test_another_task_than_that_of_the_run_to_resume_is_refused_by_name(tmp_path: Path) -> None:
     text = json.dumps(read(["addition"]).configuration.to_dict())
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
-    with pytest.raises(RunError, match=r"is 'addition', but 'copy' is asked for"):
+    with pytest.raises(RunError, match=r"is 'addition', but 'copy' is requested"):
         read(["copy", "--resume", str(tmp_path)])
 
 

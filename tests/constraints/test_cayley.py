@@ -34,7 +34,7 @@ def test_a_determinant_of_minus_one_is_two_away() -> None:
         constraint.right_inverse(orthogonal(5, 0, -1))
 
 
-def test_a_determinant_of_minus_one_is_projected_where_asked_for() -> None:
+def test_a_determinant_of_minus_one_is_projected_where_requested() -> None:
     constraint = CayleyOrthogonal(project=True)
     matrix = constraint(*constraint.right_inverse(orthogonal(5, 0, -1) * 1.1))
     assert constraint.violation(matrix) <= 1e3 * rounding(5)

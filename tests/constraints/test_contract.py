@@ -104,7 +104,7 @@ def test_a_matrix_outside_the_set_is_refused_with_its_violation(name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in INVERTIBLE if name not in ("free", "irnn", "spectral-penalty")])
-def test_a_matrix_outside_the_set_is_projected_where_asked_for(name: str) -> None:
+def test_a_matrix_outside_the_set_is_projected_where_requested(name: str) -> None:
     constraint = CASES[name]()
     constraint.projects = True
     generator = torch.Generator().manual_seed(5)
@@ -296,7 +296,7 @@ def test_a_rectangular_matrix_goes_through(name: str, shape: tuple[int, int]) ->
 
 
 @pytest.mark.parametrize("name", ["free", "irnn"])
-def test_free_takes_any_matrix(name: str) -> None:
+def test_free_accepts_any_matrix(name: str) -> None:
     constraint = CASES[name]()
     matrix = 1e6 * torch.randn(3, 5)
     assert torch.equal(constraint(*constraint.right_inverse(matrix)), matrix)

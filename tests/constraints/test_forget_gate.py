@@ -1,4 +1,4 @@
-"""The rows of a forget gate that are nearest to given ones, with room in the ball: laws of the projection."""
+"""The rows of a forget gate that are nearest to given ones: laws of the projection."""
 
 import math
 

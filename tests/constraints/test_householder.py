@@ -124,7 +124,7 @@ def test_under_plain_steps_reflectors_only_grow() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 9, 64])
-def test_the_factored_form_is_the_matrix_where_it_pays(size: int) -> None:
+def test_the_factored_form_is_the_matrix_where_it_is_faster(size: int) -> None:
     constraint = HouseholderOrthogonal(reflectors=min(3, size - 1))
     raw = gaussian_like(constraint.raw(size, size), 0)
     operator = constraint.operator(*raw)
@@ -132,7 +132,7 @@ def test_the_factored_form_is_the_matrix_where_it_pays(size: int) -> None:
     torch.testing.assert_close(operator.dense(), constraint(*raw), rtol=0, atol=rounding(size))
 
 
-def test_there_is_no_factored_form_where_it_does_not_pay() -> None:
+def test_there_is_no_factored_form_where_it_is_not_faster() -> None:
     constraint = HouseholderOrthogonal(reflectors=4)
     assert constraint.operator(*constraint.raw(8, 8)) is None
 

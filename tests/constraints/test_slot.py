@@ -1,4 +1,4 @@
-"""The slot: read as a weight, assigned as one, evaluated once where asked for."""
+"""The slot: read as a weight, assigned as one, evaluated once where requested."""
 
 import pytest
 import torch

@@ -114,7 +114,7 @@ class _Model(nn.Module):
 
 
 def _pull(constraint: Spectral, weight: float) -> _Model:
-    """Pull the weight towards ten times the identity, with projection and penalty as asked for."""
+    """Pull the weight towards ten times the identity, with projection and penalty as requested."""
     model = _Model(constraint)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     attach_projection(optimizer, model)

@@ -118,7 +118,7 @@ def test_every_output_is_within_the_bound_of_the_recurrent_one(name: str) -> Non
 
 
 @pytest.mark.parametrize("eps", [1e-1, 1e-4, 1e-9])
-def test_the_window_grows_with_the_accuracy_asked_for(eps: float) -> None:
+def test_the_window_grows_with_the_accuracy_requested(eps: float) -> None:
     rnn = LAYERS["tanh"]()
     net, shorter = (to_feedforward(rnn, e, 1.0) for e in (eps, 10 * eps))
     assert net.window > shorter.window
@@ -392,7 +392,7 @@ def test_the_length_suggested_is_the_window(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("eps", [1e-1, 1e-3])
-def test_the_gradient_of_a_truncated_run_is_as_close_as_asked(eps: float, seed: int) -> None:
+def test_the_gradient_of_a_truncated_run_is_as_close_as_requested(eps: float, seed: int) -> None:
     torch.manual_seed(seed)
     rnn = RNN(D, H, bias="single", **DOUBLE)
     with torch.no_grad():

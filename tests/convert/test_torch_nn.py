@@ -177,7 +177,7 @@ def test_a_weight_outside_the_set_is_refused_with_its_violation(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["rnn", "gru of many options", "lstm cell", "linear"])
-def test_a_weight_outside_the_set_is_projected_if_asked(name: str) -> None:
+def test_a_weight_outside_the_set_is_projected_if_requested(name: str) -> None:
     module = MODULES[name](dtype=torch.float64)
     ours = from_torch(module, SpectralBall(0.01), project=True)
     slots = [part for part in ours.modules() if isinstance(part, Slot)]
@@ -240,7 +240,7 @@ def test_an_lstm_outside_the_joint_set_is_refused_with_its_distance(make: type[n
 
 
 @pytest.mark.parametrize("make", [nn.LSTM, nn.LSTMCell])
-def test_an_lstm_outside_the_joint_set_is_projected_if_asked(make: type[nn.Module]) -> None:
+def test_an_lstm_outside_the_joint_set_is_projected_if_requested(make: type[nn.Module]) -> None:
     module = make(D, H, dtype=torch.float64)
     ours = from_torch(module, "stable-lstm", project=True)
     expected = StableLSTM().project(*module.parameters())

@@ -42,7 +42,7 @@ def test_saturating_networks_are_approximated_within_a_proven_error(
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
-def test_an_approximation_takes_initial_states_and_pieces(activation: str) -> None:
+def test_an_approximation_supports_initial_states_and_pieces(activation: str) -> None:
     rnn, x, hx = network(contraction(5, 0.9), activation), gaussian(90, 2, 3), bounded(1, 2, 5, bound=7.0)
     unitary = to_unitary(rnn, input_bound=None, approximate=True, initial_bound=7.0)
     with torch.no_grad():

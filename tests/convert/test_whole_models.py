@@ -128,7 +128,7 @@ def test_a_model_on_windows_reads_sequences_of_any_length(kind: str, steps: int)
 
 
 @pytest.mark.parametrize("kind", ["last", "each"])
-def test_a_model_on_windows_takes_unbatched_and_packed_input(kind: str) -> None:
+def test_a_model_on_windows_supports_unbatched_and_packed_input(kind: str) -> None:
     model = build("rnn", kind)
     net, x = sr.to_feedforward(model, eps=1e-3, input_bound=1.0 + 1e-9), inputs(model)
     assert torch.linalg.vector_norm(net(x[:, 0]) - model(x[:, 0])[0], dim=-1).max() <= net.bound
@@ -275,7 +275,7 @@ def test_what_torch_cannot_express_is_refused_by_name(make: Callable[[], nn.Modu
 @pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("readout", ["last", "each"])
 @pytest.mark.parametrize("given", [False, True])
-def test_a_model_of_torchs_layer_takes_lengths(make: Any, readout: str, given: bool) -> None:
+def test_a_model_of_torchs_layer_supports_lengths(make: Any, readout: str, given: bool) -> None:
     torch.manual_seed(0)
     model = sr.SequenceModel(make(D, H, 2, bidirectional=True, dtype=torch.float64), N, readout=readout)
     ours = sr.SequenceModel(sr.from_torch(model.rnn), N, readout=readout)

@@ -13,10 +13,11 @@ KINDS = {".py", ".md", ".cu", ".h", ".css", ".html", ".toml"}
 
 _COUNTED = (
     "pages?|rows?|lines?|certificates?|numbers?|tokens?|seeds?|launch|vectors?|decompositions?|labels?|loss|values?|bias|us|ms"
-    "|microseconds|features|reflectors|registers|rounding"
+    "|microseconds|features|reflectors|registers|rounding|files?|sorts?|columns?|once|roundings|objects?"
 )
 _COUNTED_BY = (
     "page|room|row|model|line|direction|gate|step|side|block|unit|weight|word|pair|thread|class|layer|second|entry|call|batch"
+    "|command|device|tile|lane|op|curve"
 )
 WORDS: dict[str, str] = {
     # metaphors and made-up names, with the word of the field
@@ -40,7 +41,9 @@ WORDS: dict[str, str] = {
     r"\bmade by itself\b": "automatic",
     r"\bheader lies\b|\bheader that lies\b": "header that does not fit",
     r"\bnothing can be said of it\b": "say what is expected",
+    r"\bis no (?:folder;|certificate of|number, so|JSON)": "is not a",
     r"\bis no run\b": "is not a run",
+    r"\bone a column\b": "one per column",
     r"\btwice as long a step\b": "twice as long per step",
     r"\bwhoever knows everything\b": "a model that knows everything except",
     r"\boutputs are off\b": "outputs are wrong",

@@ -35,7 +35,7 @@ def gpu_results(run: Recurrence) -> dict[str, torch.Tensor]:
     return {name: tensor.cpu() for name, tensor in results(CuDNNEngine(), on_gpu(run)).items()}
 
 
-def test_cudnn_takes_tanh_relu_gru_and_lstm_only() -> None:
+def test_cudnn_supports_tanh_relu_gru_and_lstm_only() -> None:
     assert set(TAKEN) == {"rnn-tanh", "rnn-relu", "gru-after", "lstm"}
 
 

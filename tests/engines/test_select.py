@@ -13,15 +13,15 @@ from tests.support.recurrences import Case, make
 RUN = make(CELLS["rnn-tanh"], Case())
 
 
-def test_auto_takes_the_cpu_engine_on_a_cpu() -> None:
+def test_auto_chooses_the_cpu_engine_on_a_cpu() -> None:
     choice = select("auto", RUN)
     assert choice.engine == "cpu"
     assert "cpu" in choice.reason
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_engine_asked_for_by_name_runs(name: str) -> None:
-    assert select(name, RUN) == (name, "asked for by name")
+def test_engine_requested_by_name_runs(name: str) -> None:
+    assert select(name, RUN) == (name, "requested by name")
 
 
 def test_engine_that_cannot_run_is_refused_by_name() -> None:
@@ -72,17 +72,17 @@ def test_function_transform_goes_to_the_reference() -> None:
     assert chosen == ["reference", "reference"]
 
 
-def test_factored_form_is_taken_where_it_pays() -> None:
+def test_factored_form_is_taken_where_it_is_faster() -> None:
     assert factored_is_faster(size=1024, rank=32, rows=64)
     assert factored_is_faster(size=2048, rank=64, rows=64)
 
 
 @pytest.mark.parametrize(("size", "rank", "rows"), [(128, 64, 64), (1024, 512, 64), (256, 32, 1)])
-def test_factored_form_is_left_where_it_does_not_pay(size: int, rank: int, rows: int) -> None:
+def test_factored_form_is_left_where_it_is_not_faster(size: int, rank: int, rows: int) -> None:
     assert not factored_is_faster(size, rank, rows)
 
 
-def test_factored_weight_is_made_dense_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factored_weight_is_made_dense_where_it_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[int] = []
 
     def spy(op: object, recurrence: object, recurrent: list[torch.Tensor]) -> None:

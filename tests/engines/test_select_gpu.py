@@ -164,7 +164,7 @@ def test_a_weight_in_factors_has_rows_of_its_own(table: Any) -> None:
     assert choose(on_gpu(n=512)).engine == "cudnn"
 
 
-def test_rows_of_several_lengths_do_not_go_to_cudnn_where_ours_takes_them(table: Any) -> None:
+def test_rows_of_several_lengths_do_not_go_to_cudnn_where_ours_supports_them(table: Any) -> None:
     table(row({"cudnn": 1.0, "cuda": 2.0, "triton": 3.0}))
     choice = choose(on_gpu(lengths=True))
     assert choice.engine == "cuda"
@@ -221,10 +221,10 @@ def test_the_reference_runs_where_it_was_measured_to_be_fastest(table: Any) -> N
     assert choose(on_gpu()).engine == "reference"
 
 
-def test_an_engine_asked_for_by_name_is_not_replaced(table: Any) -> None:
+def test_an_engine_requested_by_name_is_not_replaced(table: Any) -> None:
     table(row(TIMES))
     with engines_in_place(Fake("cudnn"), Fake("cuda"), Fake("triton", REFUSES), Fake("reference")):
-        assert select("cudnn", on_gpu()) == ("cudnn", "asked for by name")
+        assert select("cudnn", on_gpu()) == ("cudnn", "requested by name")
         with pytest.raises(EngineError, match=REFUSES):
             select("triton", on_gpu())
 

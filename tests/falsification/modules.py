@@ -83,7 +83,7 @@ class Certified:
 
 
 def filled(module: nn.Module, scale: float, seed: int = 0, **given: Tensor) -> nn.Module:
-    """Return a module in float64 whose weights are random numbers of this scale, but for those given."""
+    """Return a module in float64 whose weights are random numbers of this scale, except those given."""
     module = module.double()
     with torch.no_grad():
         for place, (name, parameter) in enumerate(module.named_parameters()):

@@ -177,7 +177,7 @@ def printed_class() -> Attack:
 
     Note [mathematics], section 7.1.
     """
-    size, room = 2, math.log(FORGET / (1 - FORGET))
+    size, logit = 2, math.log(FORGET / (1 - FORGET))
     limits = {"i": (1 - FORGET) * (1 - MARGIN), "f": (1 - FORGET) ** 2 * (1 - MARGIN)}
     limits |= {"g": (1 - FORGET) * (1 - MARGIN) / 4, "o": limits["i"]}
     longest = 1 / (1 - FORGET)
@@ -185,7 +185,7 @@ def printed_class() -> Attack:
     def ratio(at: Point) -> Tensor:
         reach = at["weight f"].abs().sum(-1) + INPUT * at["enter"].chunk(4, 1)[1].abs().sum(-1)
         i, f, g, o = at["bias"].chunk(4, -1)
-        bias = torch.cat([i, f.minimum(room - reach), g, o], dim=-1)
+        bias = torch.cat([i, f.minimum(logit - reach), g, o], dim=-1)
         step = lstm_step(at["enter"], torch.cat([at[f"weight {gate}"] for gate in "ifgo"], dim=1), bias)
         state = torch.cat([longest * at["cell"], at["hidden"]], dim=-1)
         other = state + apart(at["direction"])

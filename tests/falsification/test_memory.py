@@ -127,7 +127,7 @@ def stack(layers: int, window: int, promised: float, activation: Activation, sta
     return Attack({**weights, **gains, "input": ball(INPUT, 14 + 4 * layers, 2)}, ratio, starts, steps=120)
 
 
-def stacked(layers: int, window: int, activation: Activation) -> Attack:
+def attack_stack(layers: int, window: int, activation: Activation) -> Attack:
     """Attack the recursion over layers."""
     found = stack_errors(RATES[:layers], stack_radii(layers), GAINS[:layers], window)
     return stack(layers, window, found[-1], activation, 80 if isinstance(activation, ReLU) else 24)
@@ -151,15 +151,15 @@ TIGHT: dict[str, Callable[[], Attack]] = {
     "dilation": functools.partial(dilated, RATE, 0.0, STEPS, False),
     "dilation, from an initial state": functools.partial(dilated, RATE, 1.0, STEPS, False),
     "dilation, rate 1, a horizon": functools.partial(dilated, 1.0, 0.3, 8, True),
-    "stack of two, identity": functools.partial(stacked, 2, 4, Identity()),
-    "stack of two, relu": functools.partial(stacked, 2, 4, ReLU()),
-    "stack of three, identity": functools.partial(stacked, 3, 6, Identity()),
+    "stack of two, identity": functools.partial(attack_stack, 2, 4, Identity()),
+    "stack of two, relu": functools.partial(attack_stack, 2, 4, ReLU()),
+    "stack of three, identity": functools.partial(attack_stack, 3, 6, Identity()),
 }
 LOOSE = {
     "horizon": Loose(0.849, functools.partial(windowed, 7e-4)),
     "horizon of a stack": Loose(0.721, functools.partial(stack_window, 1e-2)),
     "dilation, rate 1.1, a horizon": Loose(0.825, functools.partial(dilated, 1.1, 0.3, 8, True)),
-    "stack of two, tanh": Loose(0.549, functools.partial(stacked, 2, 4, Tanh())),
+    "stack of two, tanh": Loose(0.549, functools.partial(attack_stack, 2, 4, Tanh())),
 }
 ATTACKS, GAPS = with_loose(TIGHT, LOOSE)
 TOO_SHORT: dict[str, Callable[[], Attack]] = {

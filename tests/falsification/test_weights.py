@@ -118,7 +118,7 @@ def margin(norm: float, steps: int, margin: float) -> Attack:
 
 
 def divergence(steps: int | None, by: str) -> Attack:
-    """Attack what the prior pays, with all weights of a class: Gaussians around them, as wide as around zero."""
+    """Attack the penalty of the prior, with all weights of a class: Gaussians around them, as wide as around zero."""
     norms = spectral_norms(4, 0.3, ENTER, LEAVE) if steps else CONTRACTING
     reach = steps * norms.recurrent[0] ** (steps - 1) if steps else 1 / (1 - norms.recurrent[0])
     span, tail = steps or reach, math.sqrt(2 * 4 * math.log(12 * 4))

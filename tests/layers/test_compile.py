@@ -221,7 +221,7 @@ def test_weight_assigned_after_compilation_is_used() -> None:
     assert_equal_up_to_rounding(run(x)[0], layer(x)[0])
 
 
-def test_engine_asked_for_by_name_compiles() -> None:
+def test_engine_requested_by_name_compiles() -> None:
     assert_same_run(make("gru", engine="cpu"), data())
 
 
@@ -238,7 +238,7 @@ def test_default_backend_gives_the_same() -> None:
         assert_equal_up_to_rounding(a, b, operations=64)
 
 
-def test_exported_layer_takes_any_length() -> None:
+def test_exported_layer_accepts_any_length() -> None:
     layer, x = make("gru").eval(), data()
     steps = torch.export.Dim("steps", min=2, max=1000)
     program = torch.export.export(layer, (x,), dynamic_shapes={"input": {0: steps}})

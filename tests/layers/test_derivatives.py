@@ -223,9 +223,9 @@ def test_vmap_over_cotangents_gives_the_gradients_of_each(kind: str, transition:
     output = layer(data().float())[0]
     cotangents = torch.randn(3, *output.shape)
 
-    def pulled_back(cotangent: Tensor) -> tuple[Tensor, ...]:
+    def pull_back(cotangent: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(output, named, cotangent, retain_graph=True)
 
-    each = zip(*(pulled_back(one) for one in cotangents), strict=True)
-    for got, ones in zip(vmap(pulled_back)(cotangents), each, strict=True):
+    each = zip(*(pull_back(one) for one in cotangents), strict=True)
+    for got, ones in zip(vmap(pull_back)(cotangents), each, strict=True):
         assert_equal_up_to_rounding(got, torch.stack(ones))

@@ -30,7 +30,7 @@ def data(dtype: torch.dtype = torch.float64) -> Tensor:
 
 @pytest.mark.parametrize("bias", [True, False, "single"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bias_has_the_vectors_asked_for(kind: str, bias: Any) -> None:
+def test_bias_has_the_vectors_requested(kind: str, bias: Any) -> None:
     layer = make(kind, num_layers=2, bias=bias)
     names = {name.split("_l")[0] for name, _ in layer.named_parameters() if name.startswith("bias")}
     assert names == {True: {"bias_ih", "bias_hh"}, False: set(), "single": {"bias_ih"}}[bias]
@@ -116,10 +116,10 @@ def test_explain_says_what_would_run_and_what_ran(kind: str) -> None:
     assert layer.explain() == f"{type(layer).__name__} ran on engine cpu: first choice on cpu"
 
 
-def test_explain_says_that_a_name_was_asked_for() -> None:
+def test_explain_says_that_a_name_was_requested() -> None:
     layer = RNN(WIDTH, HIDDEN, engine="reference")
     layer(data(torch.float32))
-    assert "engine reference: asked for by name" in layer.explain()
+    assert "engine reference: requested by name" in layer.explain()
 
 
 def test_explain_says_why_the_reference_ran() -> None:
@@ -241,7 +241,7 @@ def test_second_derivative_under_autocast_is_the_one_outside() -> None:
     assert torch.equal(*found)
 
 
-def test_autocast_takes_a_state_of_either_dtype() -> None:
+def test_autocast_accepts_a_state_of_either_dtype() -> None:
     layer, x = GRU(WIDTH, HIDDEN), data(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, state = layer(x)
@@ -329,7 +329,7 @@ def test_dropout_with_one_layer_warns_as_torch_does(layer: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_representation_names_what_was_asked_for(kind: str) -> None:
+def test_representation_names_what_was_requested(kind: str) -> None:
     text = repr(make(kind, num_layers=2, bidirectional=True, transition="spectral"))
     assert f"{WIDTH}, {HIDDEN}, num_layers=2, bidirectional=True" in text
     assert "Spectral" in text

@@ -162,7 +162,7 @@ def test_trace_refuses_an_empty_input() -> None:
 
 
 @pytest.mark.parametrize("engine", ["cpu"])
-def test_engine_asked_for_by_name_is_not_traced(engine: str) -> None:
+def test_engine_requested_by_name_is_not_traced(engine: str) -> None:
     with pytest.raises(EngineError, match=r"torch\.jit\.trace"):
         torch.jit.trace(make("gru", engine=engine), (data(),))
 
@@ -191,7 +191,7 @@ def test_onnx_file_by_trace_gives_the_same(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_onnx_file_by_trace_takes_any_batch_and_refuses_another_length(kind: str) -> None:
+def test_onnx_file_by_trace_accepts_any_batch_and_refuses_another_length(kind: str) -> None:
     layer, free = make(kind), {"x": {0: "steps", 1: "rows"}}
     run = session(lambda file: torch.onnx.export(layer, (data(),), file, dynamo=False, input_names=["x"], dynamic_axes=free))
     x = data(rows=7)
@@ -237,7 +237,7 @@ def test_exported_window_network_gives_the_same(steps: int) -> None:
         run(x + 100)
 
 
-def test_exported_window_network_takes_any_length() -> None:
+def test_exported_window_network_accepts_any_length() -> None:
     network = to_feedforward(RNN(2, 4, transition=SpectralBall(0.5)), eps=1e-2, input_bound=1.0)
     sizes = {0: torch.export.Dim("steps", min=network.window + 2, max=4096), 1: torch.export.Dim("rows", min=1, max=64)}
     run = torch.export.export(network, (torch.zeros(40, 3, 2),), dynamic_shapes={"input": sizes}).module()

@@ -231,7 +231,7 @@ def test_matrix_outside_the_set_is_refused_with_its_distance(name: str) -> None:
         layer.weight_hh_l0 = 3 * torch.eye(HIDDEN) + torch.randn(HIDDEN, HIDDEN)
 
 
-def test_matrix_outside_is_projected_where_that_was_asked_for() -> None:
+def test_matrix_outside_is_projected_where_that_was_requested() -> None:
     layer = RNN(WIDTH, HIDDEN, transition=SpectralBall(bound=0.5, project=True))
     layer.weight_hh_l0 = 3 * torch.eye(HIDDEN)
     torch.testing.assert_close(layer.weight_hh_l0.detach(), 0.5 * torch.eye(HIDDEN))

@@ -49,7 +49,7 @@ def test_the_printed_forward_count_of_one_orthogonal_factor_misses_half_of_a_ter
     assert forward_flops(n, m, 0) - 2 * m == 4 * n * m - 2 * m**2 != 4 * n * m - m**2
 
 
-def test_the_factored_form_pays_below_half_the_size() -> None:
+def test_the_factored_form_is_cheaper_below_half_the_size() -> None:
     assert wy_flops(512, 100, 100) < dense_flops(512) < wy_flops(512, 140, 140)
 
 

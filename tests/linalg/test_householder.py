@@ -184,7 +184,7 @@ def test_ten_thousand_steps_keep_the_length_of_a_state() -> None:
 
 
 @pytest.mark.parametrize("n", [128, 512, 1024])
-def test_singular_values_in_float32_are_those_asked_for(n: int) -> None:
+def test_singular_values_in_float32_are_those_requested(n: int) -> None:
     sigma = torch.linspace(0.9, 1.1, n)
     u, v = (householder_product(gaussian(n, n - 1, seed=seed, dtype=torch.float32)) for seed in (0, 1))
     norm = float(torch.linalg.matrix_norm(((u * sigma) @ v.mT).double(), 2))
@@ -251,7 +251,7 @@ def test_the_factors_have_first_and_second_derivatives() -> None:
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
-def test_apply_differentiates_only_what_is_asked_for(wanted: tuple[bool, bool]) -> None:
+def test_apply_differentiates_only_what_is_requested(wanted: tuple[bool, bool]) -> None:
     columns, x = gaussian(5, 4), gaussian(5, 2, seed=1)
     both = [t.clone().requires_grad_() for t in (columns, x)]
     one = [t.clone().requires_grad_(w) for t, w in zip((columns, x), wanted, strict=True)]

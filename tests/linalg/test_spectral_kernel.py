@@ -116,12 +116,12 @@ def test_the_same_arguments_give_the_same_bits() -> None:
     given = [t.cuda().requires_grad_() for t in arguments("random", 128, 16)]
     g = torch.randn(128, 32, device="cuda")
 
-    def found() -> list[Tensor]:
+    def compute() -> list[Tensor]:
         made = spectral_factors(given[0], given[1], given[2], 16)
         assert "Launched" in type(made.left.grad_fn).__name__
         return [made.left, made.right, *torch.autograd.grad((made.left, made.right), given, (g, g))]
 
-    assert all(torch.equal(one, two) for one, two in zip(found(), found(), strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(compute(), compute(), strict=True))
 
 
 @pytest.mark.gpu

@@ -218,7 +218,7 @@ def test_gradients_of_both_orders_are_exact(model: Model, check: Callable[..., b
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_model_is_made_in_the_dtype_and_place_asked_for(model: Model) -> None:
+def test_a_model_is_made_in_the_dtype_and_place_requested(model: Model) -> None:
     net = made(model, weight="spectral", activation="modrelu", dtype=torch.float64, device="meta")
     assert {(p.dtype, p.device.type) for p in net.parameters()} == {(torch.float64, "meta")}
 

@@ -69,7 +69,7 @@ _BOUNDS = [
     Mutant("an error does not reach the next step", "bounds/residual.py",
            "geometric_sums(product_above(check_rate(rate)), ", "geometric_sums(0.0 * check_rate(rate), ",
            ("bounds/test_residual.py::test_errors_are_those_of_the_recursion",)),
-    Mutant("the rate of a quadratic norm is the one asked for, not the verified one", "bounds/quadratic.py",
+    Mutant("the rate of a quadratic norm is the target, not the verified one", "bounds/quadratic.py",
            "            verified = quadratic_rate(weight, root, d)\n",
            "            verified = quadratic_rate(weight, root, d) / (1 + 2 * margin)\n",
            ("bounds/test_quadratic.py::test_no_metric_does_better_than_the_numerical_radius_and_one_attains_it",)),
@@ -128,6 +128,15 @@ _ENGINES = [
     Mutant("rows of a tile rounded down", "engines/cuda/plan/layouts.py",
            "    return -(-batch // (at_once * rounds))", "    return batch // (at_once * rounds)",
            ("engines/cuda/plan/test_layouts.py::test_rows_are_no_more_than_allowed_in_as_few_rounds_as_can_be",)),
+    Mutant("recompute is ignored by the CUDA engine", "engines/cuda/engine.py",
+           "        if recurrence.recompute:", "        if False:",
+           ("engines/cuda/test_engine.py::test_what_has_no_kernel_is_refused_with_the_reason",)),
+    Mutant("an activation without a kernel is accepted", "engines/cuda/kernels/codes.py",
+           " and activation is not None and activation.kernel in ACTIVATIONS", " and activation is not None",
+           ("engines/cuda/test_engine.py::test_what_has_no_kernel_is_refused_with_the_reason",)),
+    Mutant("factors are used where the dense weight is faster", "engines/cuda/loops/factored.py",
+           "size >= 256 and 4 * rank <= size", "size >= 256 and rank <= size",
+           ("engines/cuda/loops/test_factored.py::test_factors_are_kept_where_they_are_faster_and_multiplied_out_elsewhere",)),
     Mutant("slope of tanh from a wrong sign", "engines/triton/pointwise.py",
            "return grad * (1 - y * y)", "return grad * (1 + y * y)",
            ("engines/triton/test_engine.py::test_float64_keeps_its_digits",)),
@@ -308,6 +317,12 @@ _CLI = [
            ("cli/test_help.py::test_a_value_of_the_wrong_type_gets_a_sentence",)),
 ]  # fmt: skip
 
+_JOBS = [
+    Mutant("the recipe of a task wins over given settings", "jobs/recipes.py",
+           "from_dotted({**start, **given,", "from_dotted({**given, **start,",
+           ("jobs/test_configuration.py::test_given_settings_win_over_the_recipe",)),
+]  # fmt: skip
+
 _SHARED = [
     Mutant("a word is taken for True", "checks.py",
            "    if not isinstance(value, int | numpy.bool_) or value not in (0, 1):", "    if value is None:",
@@ -325,5 +340,5 @@ _SHARED = [
 
 MUTANTS: list[Mutant] = [
     *_LINALG, *_BOUNDS, *_CELLS, *_ENGINES, *_LAYERS, *_CONSTRAINTS, *_MODELS, *_CERTIFICATES, *_PROBES, *_CONVERT, *_TASKS,
-    *_RUNS, *_TRAIN, *_REPORT, *_CLI, *_SHARED,
+    *_RUNS, *_TRAIN, *_REPORT, *_JOBS, *_CLI, *_SHARED,
 ]  # fmt: skip

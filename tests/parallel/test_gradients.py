@@ -52,7 +52,7 @@ def test_the_gradient_bound_is_close_for_a_linear_layer() -> None:
 
 
 @pytest.mark.parametrize("name", ["tanh", "identity", "relu"])
-def test_gradient_tol_makes_the_gradient_as_good_as_asked(name: str) -> None:
+def test_gradient_tol_makes_the_gradient_as_good_as_requested(name: str) -> None:
     rnn = rnn_of(0.8, name)
     fast = sr.to_parallel(rnn, 1e-3, chunk=60, gradient_tol=1e-6)
     x = unit_inputs(600, 1, 5)

@@ -16,7 +16,7 @@ from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
 from steadyrnn.engines.async_result import largest_norm
-from steadyrnn.engines.base import Recurrence, flattened, grouped, lengths_of
+from steadyrnn.engines.base import Recurrence, flatten_weight, lengths_of, unflatten_weight
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
@@ -195,7 +195,7 @@ def test_gradients_can_be_differentiated_again(windows: Windows) -> None:
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 @pytest.mark.parametrize("name", ["rnn-tanh", "lstm"])
-def test_the_engine_asked_for_runs_the_windows(name: str, engine: str) -> None:
+def test_the_engine_requested_runs_the_windows(name: str, engine: str) -> None:
     run, contraction, radius = contracting(name, Case(steps=40, batch=2, hidden=4))
     parallel = WindowRun(run, engine, Windows(4, 9, 4), contraction, radius)
     assert parallel.choice is not None
@@ -205,8 +205,8 @@ def test_the_engine_asked_for_runs_the_windows(name: str, engine: str) -> None:
 
 def test_factored_weights_run_in_windows() -> None:
     run = make(CELLS["rnn-tanh"], Case(steps=50, batch=2, hidden=6, factored=True))
-    parts = [part.detach() / 4 for part in flattened(run.weight_hh)]
-    run = run._replace(weight_hh=grouped(parts))
+    parts = [part.detach() / 4 for part in flatten_weight(run.weight_hh)]
+    run = run._replace(weight_hh=unflatten_weight(parts))
     rate = spectral_norm_bound(run.weight_hh.dense())
     assert rate < 1
     parallel = WindowRun(run, "auto", Windows(5, 9, 5), Contraction(rate, TwoNorm(6), "spectral norm"), 1e3)
@@ -343,7 +343,7 @@ def test_the_largest_norm_is_never_below_the_true_one(dtype: torch.dtype) -> Non
 
 
 def one_step(run: Recurrence) -> Tensor:
-    """Return the state behind one step, as one vector a row, in float64."""
+    """Return the state behind one step, as one vector per row, in float64."""
     return torch.cat([s.detach().double() for s in REFERENCE.run(run)[1]], dim=-1)
 
 

@@ -103,7 +103,7 @@ class Page:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def requests(self) -> list[str]:
-        """Return the address of everything the page asked for."""
+        """Return the address of everything that the page requested."""
         sent = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [parameters["request"]["url"] for parameters in sent]
 

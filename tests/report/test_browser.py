@@ -1,4 +1,4 @@
-"""The page in a real browser: no complaint, no request but for itself, pictures seen, nothing wider than the screen."""
+"""The page in a real browser: no complaint, no request except for itself, pictures seen, nothing wider than the screen."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -137,7 +137,7 @@ def test_a_certificate_is_told_in_words(tmp_path: Path) -> None:
     assert row.verdict.word == "stable: 1 of 3"
 
 
-def test_the_worst_seed_speaks_for_all(tmp_path: Path) -> None:
+def test_the_worst_seed_is_shown(tmp_path: Path) -> None:
     for seed, rate in enumerate((0.9, 0.99)):
         write_run(tmp_path, seed=seed, proof=certificate(rate))
     (row,) = comparison(contests(tmp_path)[0])

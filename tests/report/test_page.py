@@ -105,7 +105,7 @@ def test_seeds_have_a_band_and_a_spread(page: Path) -> None:
     structure = parse(page)
     bands = [path for path in structure.all("path") if str(path.get("class", "")).startswith("band c")]
     assert len(bands) >= 3 * 3
-    assert "over 3 seeds; a guess that does not look at the input gets 0.1667" in structure.text
+    assert "over 3 seeds; the best constant answer gets 0.1667" in structure.text
     assert structure.text.count(" ± ") >= 6
 
 

@@ -23,7 +23,7 @@ def test_the_environment_is_json_and_says_what_numbers_depend_on() -> None:
     assert (environment["cuda"] is None) == (not torch.cuda.is_available())
 
 
-def test_the_switches_are_read_when_asked() -> None:
+def test_the_switches_are_read_when_requested() -> None:
     before = describe_environment()["determinism"]
     torch.use_deterministic_algorithms(True)
     flushes = torch.set_flush_denormal(True)

@@ -1,4 +1,4 @@
-"""A run: made, written, closed, read, found; and what is no run is told what it lacks."""
+"""A run: made, written, closed, read, found; what is not a run is told what it lacks."""
 
 import json
 import math
@@ -208,7 +208,7 @@ def test_a_json_file_missing_or_damaged_is_named(run: Run) -> None:
     with pytest.raises(RunError, match=r"has no `certificate\.json`"):
         run.read_json("certificate.json")
     (run.folder / "certificate.json").write_text("{")
-    with pytest.raises(RunError, match=r"certificate\.json` is damaged: it is no JSON"):
+    with pytest.raises(RunError, match=r"certificate\.json` is damaged: it is not JSON"):
         run.read_json("certificate.json")
 
 
@@ -263,8 +263,8 @@ def test_temporary_files_of_a_killed_writer_are_swept_when_the_run_is_next_writt
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (None, "is no run: it has no `config.json`"),
-        ("{", "is damaged: it is no JSON"),
+        (None, "is not a run: it has no `config.json`"),
+        ("{", "is damaged: it is not JSON"),
         ("[]", "must hold a JSON object, but holds list"),
         ("{}", "must have `format` 1, but has None"),
         ('{"format": 2}', "must have `format` 1, but has 2"),
@@ -307,7 +307,7 @@ def test_a_damaged_run_is_found_so_that_its_damage_is_told(tmp_path: Path, run: 
 
 
 def test_a_path_without_runs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="There is no run in"):
+    with pytest.raises(RunError, match="contains no run"):
         find_runs([tmp_path])
-    with pytest.raises(RunError, match="is no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         find_runs([tmp_path / "none"])

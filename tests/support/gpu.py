@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence, flattened, grouped
+from steadyrnn.engines.base import Engine, Recurrence, flatten_weight, unflatten_weight
 from steadyrnn.engines.reference import ReferenceEngine
 from tests.support.errors import assert_within_budget, errors
 from tests.support.recurrences import as_dtype, results
@@ -28,7 +28,7 @@ def on_gpu(run: Recurrence) -> Recurrence:
 
     return run._replace(
         input=move(run.input), state=tuple(move(s) for s in run.state), weight_ih=move(run.weight_ih),
-        weight_hh=grouped([move(part) for part in flattened(run.weight_hh)]),
+        weight_hh=unflatten_weight([move(part) for part in flatten_weight(run.weight_hh)]),
         bias_ih=move(run.bias_ih), bias_hh=move(run.bias_hh), theta=move(run.theta),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import steadyrnn.engines.triton as package
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence, flattened, stacked
+from steadyrnn.engines.base import Engine, Recurrence, flatten_weight, stack_gates
 from steadyrnn.engines.loop.call import Call
 from steadyrnn.engines.loop.ops import RegisteredOp, register, run_op
 from steadyrnn.engines.triton.kernel import TritonKernel
@@ -66,7 +66,7 @@ class InterpretedEngine(Engine):
     def weights(self, recurrence: Recurrence) -> list[Tensor]:
         """Return the tensors of the recurrent weight as the kernel expects them."""
         weight, elman = recurrence.weight_hh, isinstance(recurrence.cell, RNNStep)
-        return flattened(weight) if elman else [stacked(weight, recurrence.input.dtype)]
+        return flatten_weight(weight) if elman else [stack_gates(weight, recurrence.input.dtype)]
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         return run_op(self.registered, recurrence, self.weights(recurrence))

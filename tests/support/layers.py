@@ -85,7 +85,7 @@ def assert_state_kept(module: nn.Module) -> Iterator[None]:
 
 
 class Counting(Constraint):
-    """Any matrix, as ``raw0 + raw1``, counting how often its value is asked for."""
+    """Any matrix, as ``raw0 + raw1``, counting how often its value is requested."""
 
     count = 0
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flattened, grouped
+from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flatten_weight, unflatten_weight
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = ["Case", "as_dtype", "batch_sizes", "make", "results"]
@@ -88,7 +88,7 @@ def as_dtype(recurrence: Recurrence, dtype: torch.dtype) -> Recurrence:
         input=cast(recurrence.input),
         state=tuple(cast(state) for state in recurrence.state),
         weight_ih=cast(recurrence.weight_ih),
-        weight_hh=grouped([cast(part) for part in flattened(recurrence.weight_hh)]),
+        weight_hh=unflatten_weight([cast(part) for part in flatten_weight(recurrence.weight_hh)]),
         bias_ih=cast(recurrence.bias_ih),
         bias_hh=cast(recurrence.bias_hh),
         theta=cast(recurrence.theta),
@@ -97,7 +97,7 @@ def as_dtype(recurrence: Recurrence, dtype: torch.dtype) -> Recurrence:
 
 def names(recurrence: Recurrence) -> list[str]:
     """Return a name for each of ``recurrence.tensors``."""
-    weights = [f"weight_hh, part {place}" for place in range(len(flattened(recurrence.weight_hh)))]
+    weights = [f"weight_hh, part {place}" for place in range(len(flatten_weight(recurrence.weight_hh)))]
     states = ["h_0", "c_0"][: len(recurrence.state)]
     return ["input", *states, "weight_ih", *weights, "bias_ih", "bias_hh", "theta"]
 

@@ -53,7 +53,7 @@ test_a_bad_file_is_refused_with_its_path_and_the_reason = make_bad_file_test(
         (b"{0 2.5,", b"{0 -1e39,", "float32"),
         (b"3 1}", b"3 1", "cut off"),
         (b"3 1}", b"3 2}", "labels of 0 or 1"),
-        (b"{0 2.5,3 1}", b"1,2,0", "4 values, one a column, but has 3"),
+        (b"{0 2.5,3 1}", b"1,2,0", "4 values, one per column, but has 3"),
         (b"{0 2.5,3 1}", b"1,?,0,1", "numbers between commas"),
         (b"comment", b"\xff", "UTF-8"),
     ],

@@ -92,7 +92,7 @@ def test_the_system_itself_reaches_the_ceiling(snr: float, ceiling: float) -> No
 
 
 @pytest.mark.parametrize("snr", [15.0, 20.0])
-def test_noise_has_the_ratio_asked_for_in_every_channel(snr: float) -> None:
+def test_noise_has_the_ratio_requested_in_every_channel(snr: float) -> None:
     task = paper(snr)
     (batch,) = task.batches("train", 1000)
     clean = task.system.outputs(batch.input.double())

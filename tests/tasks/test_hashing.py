@@ -54,7 +54,7 @@ def test_golden_values_do_not_change() -> None:
     assert permutation(3, Stream.ORDER, 8, index=2).tolist() == [4, 0, 2, 6, 1, 5, 7, 3]
 
 
-def test_numbers_as_index_and_position_take_the_device_asked_for() -> None:
+def test_numbers_as_index_and_position_take_the_device_requested() -> None:
     assert bits(0, Stream.TRAIN, 1, 2, device="cpu") == bits(0, Stream.TRAIN, torch.tensor(1), torch.tensor(2))
     assert permutation(0, Stream.ORDER, 3, device="meta").device.type == "meta"
 

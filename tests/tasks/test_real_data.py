@@ -45,7 +45,7 @@ def test_mnist_has_its_digits(part: str, mean: float, counts: list[int]) -> None
 
 
 @needs("mnist")
-def test_mnist_holds_out_what_is_asked() -> None:
+def test_mnist_holds_out_what_is_requested() -> None:
     task = Mnist(PixelMnistSettings(validation=10_000))
     assert {name: len(part) for name, part in task.splits.parts.items()} == {"train": 50000, "validation": 10000, "test": 10000}
     assert task.baselines["accuracy"] == 0.1135

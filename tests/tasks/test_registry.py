@@ -230,7 +230,7 @@ def test_a_step_far_out_has_batches_like_any_other(name: str, size: int) -> None
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
-def test_an_unknown_split_is_refused_when_asked_for(name: str) -> None:
+def test_an_unknown_split_is_refused_when_requested(name: str) -> None:
     with pytest.raises(ArgumentError, match=r"`split` must be one of .*validation, test, but is 'dev'"):
         small_task(name).batches("dev", 4)
 

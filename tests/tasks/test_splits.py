@@ -45,7 +45,7 @@ def test_an_epoch_has_every_example_once_in_the_order_of_its_permutation(count: 
 
 
 @given(count=st.integers(1, 12), size=st.integers(1, 30), step=st.integers(0, 100), other=st.integers(0, 100))
-def test_an_order_does_not_depend_on_what_was_asked_before(count: int, size: int, step: int, other: int) -> None:
+def test_an_order_does_not_depend_on_what_was_requested_before(count: int, size: int, step: int, other: int) -> None:
     order = EpochOrder(seed=0, count=count)
     order.rows(other, size + 1)
     assert torch.equal(order.rows(step, size), EpochOrder(seed=0, count=count).rows(step, size))

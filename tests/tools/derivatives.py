@@ -73,7 +73,7 @@ def autocast(subject: Subject) -> None:
     for found, expected in zip(flat(output), flat(module(x)), strict=True):
         assert found.dtype == torch.bfloat16
         error = (found.double() - expected.double()).abs().max()
-        assert error <= 2**-8 * 4 * subject.shape[0] * expected.abs().max().clamp(min=1)  # a few roundings a step
+        assert error <= 2**-8 * 4 * subject.shape[0] * expected.abs().max().clamp(min=1)  # a few roundings per step
     assert all(p.grad is None or p.grad.dtype == p.dtype for p in module.parameters())
 
 

@@ -8,7 +8,7 @@ from steadyrnn.train.device import autocast, choose_device, device_context, make
 from steadyrnn.train.settings import TrainSettings
 
 
-def test_auto_takes_a_gpu_where_there_is_one() -> None:
+def test_auto_chooses_a_gpu_where_there_is_one() -> None:
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 

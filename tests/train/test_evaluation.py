@@ -55,7 +55,7 @@ def test_states_are_carried_until_a_fresh_batch() -> None:
     assert evaluate(model, RunningSum(), "test", 4) != evaluate(model, Cut(), "test", 4)
 
 
-def test_autocast_is_used_when_asked_for() -> None:
+def test_autocast_is_used_when_requested() -> None:
     class Watched(RunningSum):
         def scores(self, output: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
             seen.append(output.dtype)

@@ -70,7 +70,7 @@ def test_a_bar_shows_numbers_and_is_drawn_a_few_times_a_second(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("terminal", "rich", "kind"), [(True, True, Bar), (True, False, Lines), (False, True, Lines)])
-def test_auto_takes_a_bar_on_a_terminal_that_rich_can_draw_on(
+def test_auto_chooses_a_bar_on_a_terminal_that_rich_can_draw_on(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, rich: bool, kind: type
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())

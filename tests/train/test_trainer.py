@@ -244,7 +244,7 @@ def test_callbacks_do_not_change_the_run(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_callbacks_are_not_called_unless_asked_for() -> None:
+def test_callbacks_are_not_called_unless_requested() -> None:
     def refuse(step: int, model: nn.Module) -> dict[str, Any]:
         raise AssertionError
 

@@ -118,7 +118,7 @@ class Activation(ABC):
         return None
 
     def parameter_size(self, hidden_size: int) -> int | None:
-        """Return how many learned numbers a layer of this width has for its activation, or None."""
+        """Return the number of learned parameters of the activation in a layer of this width, or None."""
         return None
 
     def steepest_near(self, x: Tensor, radius: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class ModReLU(Activation):
         return torch.cat(tuple(torch.where(silent, 0.0, z + shift * unit)), dim=-1)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """Raise: the derivative is a 2 x 2 block a pair, not a number an entry."""
+        """Raise: the derivative is a 2 x 2 block per pair, not one number per entry."""
         raise ArgumentError("`modrelu` is not elementwise: its derivative is a matrix; use `pullback`.")
 
     def pullback(self, grad: Tensor, saved: Tensor, theta: Tensor | None, out: Tensor) -> Tensor | None:

@@ -34,12 +34,12 @@ from .scaling import (
     undo_normalizing,
 )
 
-__all__ = ["doubled_solutions", "estimated_radius", "quadratic_contraction", "quadratic_rate"]
+__all__ = ["estimate_radius", "quadratic_contraction", "quadratic_rate", "solve_by_doubling"]
 
 QUADRATIC_NORM = "quadratic norm by Ando's theorem (docs/notes/mathematics.md, 5.3)"
 """The theorem behind :func:`quadratic_contraction`."""
 MARGINS = (1e-5, 3e-4, 1e-2)
-"""By how much the rate asked for is above the estimated numerical radius: the next where the one before finds no norm."""
+"""By how much the target rate is above the estimated numerical radius: the next where the one before finds no norm."""
 COMPLETE = 32
 """Up to this width every eigenvalue is computed, in float64; beyond, the outermost ones by Lanczos, in float32."""
 KEPT = 8
@@ -144,7 +144,7 @@ def quadratic_contraction(
     which by Ando's theorem has a solution Z exactly if :math:`w(A) \le \lambda`. So d alone is searched, by quasi-Newton
     steps from the best diagonal norm; :math:`\log w` is convex in :math:`\log d`. Then, for a :math:`\lambda` a little
     above w, the smallest and the largest S are :math:`2(I - X)` and :math:`2Y` for the solutions X, Y of
-    :func:`doubled_solutions` with :math:`C = A / 2\lambda`. Their mean is taken, which is far from singular. The search need
+    :func:`solve_by_doubling` with :math:`C = A / 2\lambda`. Their mean is taken, which is far from singular. The search need
     not be exact: only the rate of the norm found, verified in float64, is returned, or that of the diagonal norm if it is
     smaller. Only for activations whose slopes are not negative (not the absolute value).
 
@@ -188,10 +188,10 @@ def quadratic_contraction(
 
 def _best_root(weight: Tensor, matrix: Tensor, d: Tensor) -> tuple[float, Tensor | None]:
     """Return the verified rate and the root of a metric S for given weights d, ``matrix`` being ``D W D^-1``."""
-    radius = estimated_radius(matrix)
+    radius = estimate_radius(matrix)
     best: tuple[float, Tensor | None] = (math.inf, None)
     for margin in MARGINS if len(matrix) <= COMPLETE else MARGINS[1:]:
-        solutions = doubled_solutions(matrix / (2 * (1 + margin) * radius)) if radius else None
+        solutions = solve_by_doubling(matrix / (2 * (1 + margin) * radius)) if radius else None
         if solutions is None:
             continue
         metric = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) + solutions[1] - solutions[0]
@@ -252,14 +252,14 @@ class _Outer(NamedTuple):
 
 
 @torch.no_grad()
-def estimated_radius(matrix: Tensor) -> float:
+def estimate_radius(matrix: Tensor) -> float:
     r"""Return an estimate, from below, of the numerical radius :math:`\max_{\lVert x \rVert = 1} |x^* A x|`.
 
     It is the largest eigenvalue of all Hermitian parts :math:`H_\theta = (e^{i\theta} A + e^{-i\theta} A^\top) / 2`. Of a
     real matrix, shape ``(N, N)``, a quarter of a turn is enough. A grid of angles is followed by a finer one around the best.
 
     Example:
-        >>> round(estimated_radius(torch.tensor([[0.0, 2.0], [0.0, 0.0]], dtype=torch.float64)), 9)
+        >>> round(estimate_radius(torch.tensor([[0.0, 2.0], [0.0, 0.0]], dtype=torch.float64)), 9)
         1.0
     """
     low, high, radius = 0.0, math.pi / 2, 0.0
@@ -355,7 +355,7 @@ def _outer(matrix: Tensor, angles: Tensor, steps: int) -> _Outer:
 
 
 @torch.no_grad()
-def doubled_solutions(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+def solve_by_doubling(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     r"""Return the largest symmetric solutions of two equations, or None where rounding finds none.
 
     .. math:: X + C^\top X^{-1} C = I, \qquad Y + C Y^{-1} C^\top = I
@@ -371,7 +371,7 @@ def doubled_solutions(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     :math:`I - P_k` to Y, with an error that is squared at each step if the radius is below 1/2. C has shape ``(N, N)``.
 
     Example:
-        >>> x, y = doubled_solutions(torch.tensor([[0.4]], dtype=torch.float64))
+        >>> x, y = solve_by_doubling(torch.tensor([[0.4]], dtype=torch.float64))
         >>> round(float(x), 6), round(float(y), 6)
         (0.8, 0.8)
 

@@ -79,7 +79,7 @@ def sigmoid_dilation_error(norm: float, coupling: float, rank: int, silence: flo
         coupling: :math:`\lVert W_2 \rVert`, of the block from the extra units to the first.
         rank: r.
         silence: L.
-        disturbance: :math:`\delta`, what else enters the pre-activation a step: :math:`\lVert F \rVert` times the error
+        disturbance: :math:`\delta`, what else enters the pre-activation per step: :math:`\lVert F \rVert` times the error
             of the input, in a stack.
 
     Example:
@@ -111,7 +111,7 @@ def tanh_dilation_error(
         coupling: :math:`\lVert W_2 \rVert`.
         rank: r.
         silence: L.
-        disturbance: :math:`\delta`, what else enters the pre-activation a step.
+        disturbance: :math:`\delta`, what else enters the pre-activation per step.
         horizon: T, used where the norm is not below 1.
 
     Returns:
@@ -194,7 +194,7 @@ def exact_rank(matrix: Tensor) -> int:
     values = torch.linalg.svdvals(wide / wide.abs().max())
     if float(values[-1]) > 32 * max(wide.shape) * ROUND_OFF * float(values[0]):
         return min(wide.shape)
-    return _eliminated([_integers(row) for row in wide.tolist()])
+    return _rank_by_elimination([_integers(row) for row in wide.tolist()])
 
 
 def _integers(row: list[float]) -> list[int]:
@@ -204,7 +204,7 @@ def _integers(row: list[float]) -> list[int]:
     return [int(fraction * scale) for fraction in fractions]
 
 
-def _eliminated(rows: list[list[int]]) -> int:
+def _rank_by_elimination(rows: list[list[int]]) -> int:
     """Return the rank by Bareiss's elimination: each division is exact."""
     rank, before = 0, 1
     for column in range(len(rows[0])):

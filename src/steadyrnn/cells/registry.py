@@ -15,7 +15,7 @@ __all__ = ["CELLS", "cell_from_key", "register_cell"]
 CELLS: dict[str, Cell] = {}
 """One cell of every kind, by name: what the contract tests run over."""
 _BUILDERS: dict[str, Callable[[str], Cell]] = {}
-_BUILT: dict[str, Cell] = {}  # by key: asked for twice in every training step
+_BUILT: dict[str, Cell] = {}  # by key: looked up twice in every training step
 _MOST = 256
 
 

@@ -17,8 +17,12 @@ def contraction_in_words(rate: float) -> str:
         ('contraction 0.81', 'no contraction proven (constant 2.5, not below 1)', 'no contraction proven')
     """
     if rate < 1:
-        return f"contraction {_written(rate)}"
-    return f"no contraction proven (constant {_written(rate)}, not below 1)" if math.isfinite(rate) else "no contraction proven"
+        return f"contraction {_format_rate(rate)}"
+    return (
+        f"no contraction proven (constant {_format_rate(rate)}, not below 1)"
+        if math.isfinite(rate)
+        else "no contraction proven"
+    )
 
 
 def rate_in_words(rate: float) -> str:
@@ -29,11 +33,11 @@ def rate_in_words(rate: float) -> str:
         ('0.81', 'none (2.5)', 'none')
     """
     if rate < 1:
-        return _written(rate)
-    return f"none ({_written(rate)})" if math.isfinite(rate) else "none"
+        return _format_rate(rate)
+    return f"none ({_format_rate(rate)})" if math.isfinite(rate) else "none"
 
 
-def _written(rate: float) -> str:
+def _format_rate(rate: float) -> str:
     """Return a rate in six digits, or in as many as do not say 1."""
     return next(text for digits in range(6, 18) if (text := f"{rate:.{digits}g}") != "1" or rate == 1)
 

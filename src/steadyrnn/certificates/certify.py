@@ -263,7 +263,7 @@ def recheck(stored: dict[str, Any], module: nn.Module) -> AnyCertificate:
         True
     """
     if not isinstance(stored, dict) or stored.get("format") != "steadyrnn certificate 1":
-        raise CertificateError("`stored` is no certificate of this format (steadyrnn certificate 1).")
+        raise CertificateError("`stored` is not a certificate of this format (steadyrnn certificate 1).")
     if stored.get("valid_for") != "every admissible input":
         raise CertificateError("A data-dependent certificate can be checked only with its inputs: certify again.")
     fast = not any("diagonal" in str(claim.get("name")) for claim in stored.get("claims", []))
@@ -279,7 +279,7 @@ def recheck(stored: dict[str, Any], module: nn.Module) -> AnyCertificate:
         try:
             value = float(given["value"])
         except (KeyError, TypeError, ValueError) as error:
-            raise CertificateError(f"The claim {claim.name!r} is no number, so it is not proven.") from error
+            raise CertificateError(f"The claim {claim.name!r} is not a number, so it is not proven.") from error
         words = claim.to_dict() | {"value": None} == rename_theorem(given) | {"value": None} or claim.name not in told
         if not claim.value <= value * (1 + 1e-6) or not words:
             raise CertificateError(f"The claim {claim.name!r} of {value:.6g} is not proven: now {claim.value:.6g}.")

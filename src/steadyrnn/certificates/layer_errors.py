@@ -11,7 +11,7 @@ from steadyrnn.bounds.residual import residual_errors
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import running_rows
-from steadyrnn.engines.replay import replayed
+from steadyrnn.engines.replay import call_through_graph
 from steadyrnn.errors import NotFiniteError
 
 from .measure import Measure
@@ -59,7 +59,7 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
     given = (in_running_order(run.input, run), in_running_order(output, run), wrong, running, *run.state)
     evaluate = proof.prepared[device]
-    errors, largest = replayed(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
+    errors, largest = call_through_graph(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")

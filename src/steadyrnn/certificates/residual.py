@@ -1,4 +1,4 @@
-"""What every step of a computed run leaves over, all of time at once, in float64."""
+"""Residuals of all steps of a computed run at once, in float64."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyrnn.bounds.norms import ROUND_OFF, TINY, above
 from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
-from steadyrnn.engines.base import Recurrence, lengths_of, stacked
+from steadyrnn.engines.base import Recurrence, lengths_of, stack_gates
 from steadyrnn.engines.reference import recurrent_product
 
 __all__ = ["ExactStep", "StepResiduals", "in_double", "in_running_order", "linear_scan", "scan_rounding", "step_residuals"]
@@ -25,7 +25,7 @@ class StepResiduals(NamedTuple):
     """Some steps of a run, one after another, and what each leaves over."""
 
     times: slice
-    residual: Tensor  # the output h less the step's value of it, (H, L, B); overwritten when the next part is asked for
+    residual: Tensor  # the output h less the step's value of it, (H, L, B); overwritten when the next part is requested
     moved: Tensor | None  # how far h was moved into the box, in the 2-norm, (L, B)
     cell_residual: Tensor | float = 0.0  # what moving c into the box leaves over of it at most, in the 2-norm
 
@@ -45,7 +45,8 @@ def in_double(recurrence: Recurrence) -> Recurrence:
     bias_ih, bias_hh, theta = (None if t is None else t.detach().to(like) for t in others)
     return recurrence._replace(
         input=x, state=tuple(s.detach().to(like) for s in recurrence.state), weight_ih=recurrence.weight_ih.detach().to(like),
-        weight_hh=stacked(recurrence.weight_hh, torch.float64).detach().to(like), bias_ih=bias_ih, bias_hh=bias_hh, theta=theta,
+        weight_hh=stack_gates(recurrence.weight_hh, torch.float64).detach().to(like),
+        bias_ih=bias_ih, bias_hh=bias_hh, theta=theta,
     )  # fmt: skip
 
 
@@ -156,7 +157,7 @@ class ExactStep:
             self.weight, self.bias = run.weight_ih, run.bias_ih
             self.recur = recurrent_product(run._replace(input=run.input[:0].double()))
             return
-        self.weight = torch.cat([stacked(run.weight_hh, torch.float64), run.weight_ih], dim=1)  # (G * H, H + D)
+        self.weight = torch.cat([stack_gates(run.weight_hh, torch.float64), run.weight_ih], dim=1)  # (G * H, H + D)
         biases = [bias for bias in (run.bias_ih, run.bias_hh) if bias is not None]
         self.bias = torch.stack(biases).sum(0).unsqueeze(1) if biases else None
         if self.squashed:  # tanh a = 2 sigma(2a) - 1, so that one sigmoid does for all: on a CPU a quarter of tanh's time

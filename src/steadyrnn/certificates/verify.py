@@ -58,7 +58,7 @@ def verify(
     it has over is :math:`r_t`. Since a step contracts by :math:`\lambda < 1`, the error of every :math:`\hat h_t` is at
     most :math:`e_t`. See Note [verification] for LSTM, stacks and directions.
 
-    No step waits for another: all of time is one matrix product in float64. The first call for some weights
+    No step waits for another: all time steps are one matrix product in float64. The first call for some weights
     also looks for the norm in which they contract, as :func:`certify` does. Of a stack, layers below the last are
     run again, as their outputs are not among the module's.
 
@@ -77,7 +77,7 @@ def verify(
         The bound for all outputs, and for each.
 
     Raises:
-        CertificateError: No contraction is proven of a layer, so nothing can be said of its run.
+        CertificateError: No contraction is proven for a layer, so its run cannot be verified.
         NotFiniteError: NaN or infinity in input, output, initial state or weights.
         ShapeError: ``output`` is not of the shape the layer returns.
         ArgumentError: Dropout is at work between layers, or ``input`` is larger than ``input_bound``.
@@ -332,7 +332,7 @@ def known_proof(weights: Weights, state: State, entry_bound: float, effort: str,
     """Return what the error of a layer's run is proven from, looked for once.
 
     A gated layer's proof is for entries of the input up to a bound, which is rounded up a little, so that the next input finds
-    it, too. Where ``exactly`` is asked for, or nothing contracts up to the rounded bound, it is for the bound itself.
+    it, too. Where ``exactly`` is requested, or nothing contracts up to the rounded bound, it is for the bound itself.
     """
     if not weights.checksum:
         weights.checksum.append(digest_of([[weights]]))

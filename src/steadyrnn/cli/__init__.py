@@ -1,1 +1,1 @@
-"""The program, one file a command."""
+"""The program, one file per command."""

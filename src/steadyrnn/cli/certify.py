@@ -28,9 +28,9 @@ def parser() -> "ArgumentParser":
     """Return the command's parser."""
     made = make_parser(
         "certify",
-        "Say with proof how fast a recurrent network forgets, how large its states get, what its gradients do.\n"
-        "RUN is the folder of a run, or one above: then the newest below it. FILE.safetensors holds the weights of one\n"
-        "RNN, GRU or LSTM under torch's names (weight_ih_l0, ...), with any prefix.",
+        "Prove how fast a recurrent network forgets, how large its states get, and what its gradients do.\n"
+        "RUN is the folder of a run, or a folder above it: then the newest run in it is used.\n"
+        "FILE.safetensors holds the weights of one RNN, GRU or LSTM under torch's names (weight_ih_l0, ...), with any prefix.",
         EXAMPLES,
     )
     made.add_argument("source", type=str, metavar="RUN|FILE", help="What to certify.")
@@ -40,15 +40,15 @@ def parser() -> "ArgumentParser":
     )  # fmt: skip
     made.add_argument("--checkpoint", type=str | None, default=None, help="best or last; null is the best there is.")
     made.add_argument(
-        "--horizon", type=float | None, default=None, help="Also say after how many steps less than this is left."
+        "--horizon", type=float | None, default=None, help="Also print after how many steps states differ by at most this."
     )
     made.add_argument(
-        "--nonlinearity", type=str | None, default=None, help="Of an RNN in a FILE, which does not say it; null is tanh."
+        "--nonlinearity", type=str | None, default=None, help="Activation of an RNN in a FILE, which lacks it; null is tanh."
     )
     made.add_argument(
         "--effort", type=str, default="auto",
-        help="auto; full: every way to a proof at every width, which may take minutes; or fast: no further than what first "
-        "proves a contraction. What was not tried is printed.",
+        help="auto; full: every way to a proof at every width, which may take minutes; or fast: stop at the first "
+        "proof of a contraction. What was not tried is printed.",
     )  # fmt: skip
     add_flag(made, "--recheck", "Compare the certificate stored in the run with its weights instead.")
     add_json(made)

@@ -32,7 +32,7 @@ def parser() -> "ArgumentParser":
         "unitary: orthogonal recurrent weight, same outputs (contractive ReLU networks). feedforward: windows of the last k\n"
         "inputs, outputs within --eps. parallel: windows at once, not steps one by one, error at most --tol and rounding.\n"
         "torch: layers of torch.nn alone. What is impossible is refused with the theorem that says so.\n"
-        "RUN is the folder of a run, or one above: then the newest below it.",
+        "RUN is the folder of a run, or a folder above it: then the newest run in it is used.",
         EXAMPLES,
     )
     made.add_argument("run", type=str, metavar="RUN", help="Folder of the run.")

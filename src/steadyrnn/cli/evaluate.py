@@ -27,7 +27,7 @@ def parser() -> "ArgumentParser":
     made = make_parser(
         "eval",
         "Score a trained network on a split of its task.\n"
-        "RUN is the folder of a run, or one above: then the newest below it is taken.\n"
+        "RUN is the folder of a run, or a folder above it: then the newest run in it is used.\n"
         "A language model writes text: --generate 20 --prompt 'the company said' --temperature 0.8",
         EXAMPLES,
     )

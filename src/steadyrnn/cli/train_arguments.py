@@ -70,7 +70,7 @@ def read(argv: Sequence[str]) -> Request:
         _refuse(f"which task? There are {', '.join(TASKS)}.")
     _check_name("task", task, TASKS)
     if line.resume is not None and task != get_nested(files[0], "task.name"):
-        raise RunError(f"The task of the run to resume is {get_nested(files[0], 'task.name')!r}, but {task!r} is asked for.")
+        raise RunError(f"The task of the run to resume is {get_nested(files[0], 'task.name')!r}, but {task!r} is requested.")
     if for_help:
         _show_help(line, stored, task)
     parser = train_parser(task)

@@ -116,7 +116,7 @@ def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:
 
 
 def warn_of_change(name: str, before: Tensor, after: Tensor, constraint: object) -> None:
-    r"""Warn where a projection that was asked for changed a matrix by more than half of its Frobenius norm.
+    r"""Warn where a projection that was requested changed a matrix by more than half of its Frobenius norm.
 
     The share is :math:`\lVert W - P(W) \rVert_F / \lVert W \rVert_F`: at 1 nothing of the function can be expected to
     be left.
@@ -282,7 +282,7 @@ class Constraint(nn.Module, ABC):
 
         Raises:
             NotInvertibleError: The map has no right inverse.
-            ConstraintError: ``matrix`` is outside the set, by more than rounding, and ``project`` was not asked for.
+            ConstraintError: ``matrix`` is outside the set, by more than rounding, and ``project`` was not requested.
         """
         if self._start is not None:
             return self._start
@@ -305,7 +305,7 @@ class Constraint(nn.Module, ABC):
         return tuple(tensor.to(matrix.dtype) for tensor in self.invert(self.admit(wide, allowed)))
 
     def admit(self, matrix: Tensor, allowed: float | None = None) -> Tensor:
-        """Return ``matrix`` if it is a member up to rounding, its projection if that was asked for, or raise."""
+        """Return ``matrix`` if it is a member up to rounding, its projection if that was requested, or raise."""
         violation, allowed = float(self.violation(matrix)), membership_tolerance(matrix) if allowed is None else allowed
         if violation <= allowed:
             return matrix

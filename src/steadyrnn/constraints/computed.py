@@ -7,6 +7,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.checks import DisableTorchFunctionSubclass, peek_interpreter_stack
 from steadyrnn.errors import WeightError
 
 __all__ = ["ComputedWeight", "as_computed"]
@@ -34,7 +35,7 @@ class ComputedWeight(Tensor, metaclass=_RelatedToParameters):
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             if torch.compiler.is_compiling():
                 return func(*args, **kwargs)
             if _writes(func, args, kwargs):
@@ -91,11 +92,11 @@ def as_computed(weight: Tensor) -> Tensor:
 
 def _is_transformed() -> bool:
     """Say whether a ``torch.func`` transform is at work: its tensors have no memory of their own, and it refuses writes."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return peek_interpreter_stack() is not None
 
 
 def _plain(weight: Tensor) -> Tensor:
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return weight.as_subclass(Tensor)
 
 

@@ -21,7 +21,7 @@ class Turn(NamedTuple):
     """A way from skew matrices to rotations, all functions of one tensor.
 
     ``value`` maps a skew matrix to a rotation and ``inverse`` back. ``signs`` chooses, for an orthogonal matrix,
-    signs of its columns, shape (N,), with which ``inverse`` can be asked for it. ``entry`` is the skew entry that
+    signs of its columns, shape (N,), with which it is passed to ``inverse``. ``entry`` is the skew entry that
     turns a plane by an angle; ``reach`` the largest angle of a fresh rotation.
     """
 
@@ -33,7 +33,7 @@ class Turn(NamedTuple):
 
 
 def no_signs(matrix: Tensor) -> Tensor:
-    """Return ones, shape (N,): every matrix is asked for as it is.
+    """Return ones, shape (N,): every matrix is represented as it is.
 
     Example:
         >>> no_signs(torch.eye(2))

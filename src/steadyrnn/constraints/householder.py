@@ -27,7 +27,7 @@ class HouseholderOrthogonal(Constraint):
     whatever the vectors; it is built in :math:`O(N^2 K)` by matrix products. The reflectors are stored packed, the k-th
     one entry shorter than the one before: :math:`NK - K(K-1)/2` numbers. The last of :math:`N` reflectors would be -1
     whatever its entry, so at most :math:`N - 1` are stored, and the fixed sign :math:`s` stands for it: :math:`s = 1`,
-    or -1 where all :math:`N` were asked for. With :math:`N - 1` reflectors and a sign that assignment may choose, every
+    or -1 where all :math:`N` were requested. With :math:`N - 1` reflectors and a sign that assignment may choose, every
     orthogonal matrix is reached; with fewer only some, all of determinant :math:`(-1)^K`, and steps never cross from
     one determinant to the other. See Note [parity of reflectors].
 

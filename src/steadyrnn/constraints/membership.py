@@ -26,7 +26,7 @@ def project_(model: nn.Module) -> dict[str, float]:
     conversion to another dtype. Projections (``ball``, ``polar``, ``sigma="clip"``) are projected, ``clip`` through its
     stored singular values; a ``StableLSTM`` layer is projected as a whole; base points of ``gradient="lie"`` go to the
     nearest orthogonal matrix, and B to 0; signs beside the raw tensors of a map go to the nearest of 1 and -1. Maps
-    are in their set whatever their raw tensors are. The cost is one singular value decomposition a weight.
+    are in their set whatever their raw tensors are. The cost is one singular value decomposition per weight.
 
     Args:
         model: Any module, also one that holds no constraint.

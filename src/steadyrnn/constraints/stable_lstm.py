@@ -44,7 +44,7 @@ class StableLSTM:
 
     Args:
         forget_bound: Largest value of the forget gate, between 0 and 1. A large one lets the cell remember (its memory
-            decays as :math:`\bar f^t`) and leaves little room for the recurrent weights, which shrink with
+            decays as :math:`\bar f^t`) and leaves only small recurrent weights, which shrink with
             :math:`1-\bar f`. 0.64 leaves both some, and stays possible without any bias, as all from one half up do.
         input_bound: Largest absolute value of an entry of the input; 1 suits data scaled to :math:`\pm 1`.
         margin: How far from the border of the proposition to stay, between 0 and 1. A small one gives up little of the
@@ -89,8 +89,8 @@ class StableLSTM:
     @property
     def radii(self) -> tuple[float, float, float, float]:
         """Largest absolute row sums of the recurrent weights of the gates i, f, g, o."""
-        room = (1 - self.forget_bound) * (1 - self.margin)
-        return room, room * (1 - self.forget_bound), room / 4, room
+        budget = (1 - self.forget_bound) * (1 - self.margin)
+        return budget, budget * (1 - self.forget_bound), budget / 4, budget
 
     @property
     def limits(self) -> ForgetLimits:

@@ -12,7 +12,7 @@ from steadyrnn.bounds.norms import above, below, input_slack
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
 from steadyrnn.certificates.reading import read_weights
-from steadyrnn.checks import check_finite, check_number, check_positive_int
+from steadyrnn.checks import assert_async, check_finite, check_number, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.sequence import close_sequence, open_sequence
@@ -27,7 +27,7 @@ Layer = RecurrentLayer | nn.RNN | nn.GRU | nn.LSTM
 MEMORY = "Lemma 1 of Miller and Hardt (2019)"
 STACK = "recursion over a stack (docs/notes/mathematics.md, 5.4)"
 _NUMBERS = 2**24
-"""How many numbers a block of windows may hold, about, where the caller names no size."""
+"""About the largest number of entries in a block of windows, if the caller names no size."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class WindowReport:
     Args:
         window: How many inputs an output looks at, k.
         bound: Proven bound on the 2-norm of every output's error, at most ``eps``.
-        eps: What was asked for.
+        eps: The requested error.
         input_bound: What is assumed (and checked) of the 2-norm of every input.
         contraction: The proven rate; of a stack the largest.
         norm: The norm it holds in.
@@ -183,7 +183,7 @@ class WindowNetwork(nn.Module):
         return (zero, zero) if self.rnn.mode == "LSTM" else zero
 
     def extra_repr(self) -> str:
-        """Show the window and what was asked for."""
+        """Show the window and the requested error."""
         return f"window={self.window}, eps={self.eps:g}, input_bound={self.input_bound:g}"
 
 
@@ -316,7 +316,7 @@ def _check_norms(data: Tensor, input_bound: float, covered: float) -> None:
     """Refuse inputs that the proof does not cover."""
     if torch.compiler.is_compiling():
         norms = torch.linalg.vector_norm(data.detach().double(), dim=-1)
-        torch._assert_async((norms <= covered).all(), "`input` must have vectors of 2-norm up to `input_bound`")
+        assert_async((norms <= covered).all(), "`input` must have vectors of 2-norm up to `input_bound`")
         return
     check_finite("input", data)
     longest = float(torch.linalg.vector_norm(data.detach().double(), dim=-1).max()) if data.numel() else 0.0

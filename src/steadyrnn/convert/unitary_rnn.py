@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import input_slack
+from steadyrnn.checks import assert_async
 from steadyrnn.errors import ArgumentError
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.layers.sequence import check_states, open_sequence
@@ -231,7 +232,7 @@ def _refuse_above(norms: Tensor, bounds: Tensor, name: str, kind: str, argument:
     """Refuse norms above their bounds; NaN is not, and stays in its row."""
     above = norms > bounds
     if torch.compiler.is_compiling():
-        torch._assert_async(~above.any(), f"`{name}` is larger than this unitary network holds for; see `{argument}`")
+        assert_async(~above.any(), f"`{name}` is larger than this unitary network holds for; see `{argument}`")
     elif bool(above.any()):
         worst = int((norms - bounds).where(above, -math.inf).argmax())
         most, bound = float(norms.flatten()[worst]), float(bounds.flatten()[worst])

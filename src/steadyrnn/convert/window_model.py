@@ -123,7 +123,7 @@ class WindowModel(nn.Module):
         return self._gain[1]
 
     def extra_repr(self) -> str:
-        """Show the window and what was asked for."""
+        """Show the window and the requested error."""
         return f"window={self.window}, eps={self.eps:g}"
 
 

@@ -10,7 +10,17 @@ from torch import Tensor
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-__all__ = ["Engine", "Gate", "Recurrence", "RecurrentWeight", "as_gates", "flattened", "grouped", "lengths_of", "stacked"]
+__all__ = [
+    "Engine",
+    "Gate",
+    "Recurrence",
+    "RecurrentWeight",
+    "as_gates",
+    "flatten_weight",
+    "lengths_of",
+    "stack_gates",
+    "unflatten_weight",
+]
 
 
 Gate = Tensor | DiagonalLowRank
@@ -30,21 +40,21 @@ def as_gates(weight: RecurrentWeight) -> tuple[Gate, ...]:
     return (weight,) if isinstance(weight, Tensor | DiagonalLowRank) else weight
 
 
-def flattened(weight: RecurrentWeight) -> list[Tensor]:
+def flatten_weight(weight: RecurrentWeight) -> list[Tensor]:
     """Return every tensor of a weight, one for a dense matrix and three for factors.
 
     Example:
-        >>> len(flattened((torch.eye(2), DiagonalLowRank(torch.ones(2), torch.ones(2, 1), torch.ones(2, 1)))))
+        >>> len(flatten_weight((torch.eye(2), DiagonalLowRank(torch.ones(2), torch.ones(2, 1), torch.ones(2, 1)))))
         4
     """
     return [tensor for gate in as_gates(weight) for tensor in ((gate,) if isinstance(gate, Tensor) else gate)]
 
 
-def grouped(tensors: Sequence[Tensor]) -> RecurrentWeight:
-    """Return the weight of which :func:`flattened` gave the tensors; a vector is the diagonal that factors begin with.
+def unflatten_weight(tensors: Sequence[Tensor]) -> RecurrentWeight:
+    """Return the weight of which :func:`flatten_weight` gave the tensors; a vector is the diagonal that factors begin with.
 
     Example:
-        >>> grouped([torch.ones(2), torch.ones(2, 1), torch.ones(2, 1)]).dense()
+        >>> unflatten_weight([torch.ones(2), torch.ones(2, 1), torch.ones(2, 1)]).dense()
         tensor([[2., 1.],
                 [1., 2.]])
     """
@@ -55,11 +65,11 @@ def grouped(tensors: Sequence[Tensor]) -> RecurrentWeight:
     return gates[0] if len(gates) == 1 else tuple(gates)
 
 
-def stacked(weight: RecurrentWeight, dtype: torch.dtype) -> Tensor:
+def stack_gates(weight: RecurrentWeight, dtype: torch.dtype) -> Tensor:
     """Return the dense matrix of all gates, (G * H, H); factors are multiplied out before they are rounded.
 
     Example:
-        >>> stacked((torch.eye(2), torch.eye(2)), torch.float32).shape
+        >>> stack_gates((torch.eye(2), torch.eye(2)), torch.float32).shape
         torch.Size([4, 2])
     """
     dense = [(gate if isinstance(gate, Tensor) else gate.dense()).to(dtype) for gate in as_gates(weight)]
@@ -88,7 +98,7 @@ class Recurrence(NamedTuple):
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """Every tensor a gradient can reach."""
-        weights = flattened(self.weight_hh)
+        weights = flatten_weight(self.weight_hh)
         return (self.input, *self.state, self.weight_ih, *weights, self.bias_ih, self.bias_hh, self.theta)
 
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
+from steadyrnn.gpu.torch_private import flatten_cudnn_weights
 
-from .base import Engine, Recurrence, stacked
+from .base import Engine, Recurrence, stack_gates
 from .loop.call import Call, Forward, Gradients, Kernel
 from .loop.ops import register, run_op
 
@@ -67,7 +68,7 @@ class CuDNNKernel(Kernel):
             given += [zero if b is None else b for b in (call.bias_ih, call.bias_hh)]
         weights = [w.detach().clone(memory_format=torch.contiguous_format) for w in given]
         sizes = call.input.shape[2], mode, call.state[0].shape[1], 0, 1, False, False
-        return weights, torch._cudnn_rnn_flatten_weight(weights, len(weights), *sizes)
+        return weights, flatten_cudnn_weights(weights, len(weights), *sizes)
 
     def states(self, states: list[Tensor], rows: int) -> list[Tensor]:
         """Return the states of the rows that run, in the form of cuDNN: (1, rows, H)."""
@@ -163,7 +164,7 @@ class CuDNNEngine(Engine):
         if x.dtype not in _DTYPES:
             return f"its dtype is {x.dtype}"
         if recurrence.recompute:
-            return "cuDNN keeps every state, and recompute was asked for"
+            return "cuDNN keeps every state, and recompute was requested"
         return "the batch is empty" if x.shape[1] == 0 else None
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
@@ -172,7 +173,7 @@ class CuDNNEngine(Engine):
         A compiler needs the size of all that a call keeps, which only cuDNN knows: there the adjoint runs the call again.
         """
         recurrence = recurrence._replace(recompute=torch.compiler.is_compiling())
-        dense = stacked(recurrence.weight_hh, recurrence.input.dtype)
+        dense = stack_gates(recurrence.weight_hh, recurrence.input.dtype)
         steps = recurrence.input.shape[0]
         if steps <= PIECE:
             return run_op(OP, recurrence, [dense])

@@ -4,10 +4,10 @@ from importlib import import_module
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverloadPacket, _OpNamespace
 
 from steadyrnn.cells.base import State
 from steadyrnn.checks import constant_result
+from steadyrnn.gpu.torch_private import OpNamespace, OpOverloadPacket
 
 from .base import Engine, Recurrence
 
@@ -65,10 +65,10 @@ def load(name: str) -> str:
     return name
 
 
-class OnDemand(_OpNamespace):
-    """``torch.ops.steadyrnn``, which imports an engine when its op is first asked for: a saved graph names ops only."""
+class OnDemand(OpNamespace):
+    """``torch.ops.steadyrnn``, which imports an engine when its op is first looked up: a saved graph names ops only."""
 
-    __module__ = _OpNamespace.__module__  # torch names ops after it, in files too
+    __module__ = OpNamespace.__module__  # torch names ops after it, in files too
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
         """Return an op by its name."""
@@ -79,7 +79,7 @@ class OnDemand(_OpNamespace):
             if engine not in _CLASSES:
                 raise
         load(engine)
-        return vars(self).get(name) or super().__getattr__(name)  # one object an op, and registering asked for it
+        return vars(self).get(name) or super().__getattr__(name)  # one object per op, and registering creates it
 
 
 def register_on_demand() -> None:

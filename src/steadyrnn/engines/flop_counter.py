@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from steadyrnn.gpu.torch_private import dispatch_modes
 
 __all__ = ["backward_flops", "forward_flops", "list_flops", "teach_flop_counters"]
 
@@ -71,7 +72,7 @@ def teach_flop_counters() -> None:
     if module is None:
         return
     module.flop_registry.update(_FORMULAS)
-    for mode in _get_current_dispatch_mode_stack():
+    for mode in dispatch_modes():
         counter = getattr(mode, "counter", None)
         if isinstance(counter, module.FlopCounterMode):  # which took a copy of the table when it was made
             counter.flop_registry.update(_FORMULAS)

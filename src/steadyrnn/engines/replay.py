@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Replay", "replayed"]
+__all__ = ["Replay", "call_through_graph"]
 
 Function = Callable[..., tuple[Tensor, ...]]
 Arguments = tuple[Tensor | None, ...]
@@ -18,7 +18,7 @@ _NUMBERS = 2**24
 """Most numbers that the arguments of all kept graphs hold: with more, launches are a small part of a function's time."""
 _ENTRIES = 16
 _BYTES = 256
-"""Free memory that is asked for, for each number of the arguments: the functions here need less than a quarter of it."""
+"""Free memory that is required, for each number of the arguments: the functions here need less than a quarter of it."""
 _lock = Lock()
 
 
@@ -38,7 +38,7 @@ class Replay:
         current = torch.cuda.current_stream(device)
         stream = _capture_stream(device, current.cuda_stream)
         with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):  # written to in any mode later
-            self.arguments = tuple(None if t is None else _copied(t) for t in arguments)
+            self.arguments = tuple(None if t is None else _copy(t) for t in arguments)
             stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 function(*self.arguments)  # libraries get their memory for this stream before the capture
@@ -69,7 +69,7 @@ _entries: OrderedDict[tuple[Any, ...], Entry] = OrderedDict()
 """By function, stream and form of its arguments, the last used last."""
 
 
-def replayed(function: Function, arguments: Arguments) -> tuple[Tensor, ...]:
+def call_through_graph(function: Function, arguments: Arguments) -> tuple[Tensor, ...]:
     """Return ``function(*arguments)``, from a graph where one has been captured, or can be.
 
     Args:
@@ -77,7 +77,7 @@ def replayed(function: Function, arguments: Arguments) -> tuple[Tensor, ...]:
         arguments: On any device; only a GPU has graphs.
 
     Example:
-        >>> replayed(lambda x: (x + 1,), (torch.ones(2),))
+        >>> call_through_graph(lambda x: (x + 1,), (torch.ones(2),))
         (tensor([2., 2.]),)
     """
     tensors = [t for t in arguments if t is not None]
@@ -119,7 +119,7 @@ def _keep(key: tuple[Any, ...], entry: Entry) -> None:
         _entries.popitem(last=False)
 
 
-def _copied(tensor: Tensor) -> Tensor:
+def _copy(tensor: Tensor) -> Tensor:
     """Return a contiguous copy in memory of its own."""
     return torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import carries_transform, writes_onnx
+from steadyrnn.checks import carries_transform, has_forward_level, writes_onnx
 from steadyrnn.errors import ArgumentError, EngineError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
@@ -64,7 +64,7 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
     """Return the engine to run, with the reason.
 
     Forward-mode AD, ``torch.func`` and traces go to the reference, whose plain operations they understand; an engine
-    asked for by name is never replaced by another, but raises where it cannot run. On a GPU ``"auto"`` chooses the fastest
+    requested by name is never replaced by another, but raises where it cannot run. On a GPU ``"auto"`` chooses the fastest
     by a table of measured times, where there is one for the device.
     """
     if carries_transform(*recurrence.tensors):
@@ -76,13 +76,13 @@ def select(requested: str, recurrence: Recurrence) -> Choice:
         )
     if torch.compiler.is_exporting() and requested == "auto" and writes_onnx():
         return Choice("reference", "ONNX has none of our operations")
-    if torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling() and has_forward_level():
         raise EngineError("Forward-mode AD through a compiled layer would be silently zero; call the layer uncompiled.")
     if requested != "auto":
         refusal = ENGINES[requested].refusal(recurrence)
         if refusal is not None:
             raise EngineError(f"`engine` {requested!r} cannot run this layer: {refusal}.")
-        return Choice(requested, "asked for by name")
+        return Choice(requested, "requested by name")
     return choose_engine(recurrence)
 
 

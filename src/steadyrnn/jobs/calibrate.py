@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flattened, grouped
+from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flatten_weight, unflatten_weight
 from steadyrnn.engines.calibration import slug
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
@@ -204,7 +204,7 @@ def _truth(run: Recurrence) -> tuple[Tensor, float]:
     bias_ih, bias_hh = (None if bias is None else bias.double() for bias in (run.bias_ih, run.bias_hh))
     wide = run._replace(
         input=run.input.double(), state=tuple(state.double() for state in run.state), weight_ih=run.weight_ih.double(),
-        weight_hh=grouped([part.double() for part in flattened(run.weight_hh)]), bias_ih=bias_ih, bias_hh=bias_hh,
+        weight_hh=unflatten_weight([part.double() for part in flatten_weight(run.weight_hh)]), bias_ih=bias_ih, bias_hh=bias_hh,
     )  # fmt: skip
     truth = ReferenceEngine().run(wide)[0]
     own = _error(ReferenceEngine(), run, truth)

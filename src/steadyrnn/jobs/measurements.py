@@ -101,7 +101,7 @@ def _gradient_flow(task: Task, batch_size: int) -> Callback:
         steps = max(2, int(_OPERATIONS / (8 * _ROWS * width**3)))
         try:
             flow = gradient_flow(part, rows[-steps:].to(next(model.parameters()).device))
-        except SteadyError as error:  # a weight that is no number any more: the trainer says so by itself
+        except SteadyError as error:  # a weight that is not a number any more: the trainer says so by itself
             return {"value": {}, "reason": str(error)}
         kept = _thin(len(flow.lag))
         names = ("lag", "frobenius", "spectral", "low", "high")

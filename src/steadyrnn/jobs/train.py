@@ -132,7 +132,7 @@ def _refuse_another_configuration(run: Run, configuration: Configuration) -> Non
             before, now = stored[part].get(name), given[part].get(name)
             if before != now and name != "data_dir":
                 raise RunError(
-                    f"`{part}.{name}` of the run to resume is {before!r}, but {now!r} is asked for. Start a new run for that."
+                    f"`{part}.{name}` of the run to resume is {before!r}, but {now!r} is requested. Start a new run for that."
                 )
 
 

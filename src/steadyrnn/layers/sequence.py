@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.cells.base import State
-from steadyrnn.checks import autocasts, check_dense, is_traced
+from steadyrnn.checks import assert_async, autocasts, check_dense, is_traced
 from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -99,7 +99,7 @@ def check_lengths(lengths: Tensor | Sequence[int], data: Tensor) -> Tensor:
     inside = ((tensor >= 0) & (tensor <= steps)).all()
     message = "`lengths` must lie between 0 and the number of steps"
     if torch.compiler.is_compiling():
-        torch._assert_async(inside, message)  # a number in the text would tie the graph to it
+        assert_async(inside, message)  # a number in the text would tie the graph to it
     elif not bool(inside):
         raise ArgumentError(f"{message}, {steps}, but goes from {int(tensor.min())} to {int(tensor.max())}.")
     return tensor.to(data.device)
@@ -164,7 +164,7 @@ def warn_of_layout(module: torch.nn.Module, data: Tensor) -> bool:
         return False
     warnings.warn(
         f"`input` of shape {tuple(data.shape)} is one step of {data.shape[1]} rows for this {type(module).__name__}. If it is "
-        f"one row of {data.shape[1]} steps, make the layer with `batch_first=True`. (Said once a layer, and not with `hx`.)",
+        f"one row of {data.shape[1]} steps, make the layer with `batch_first=True`. (Shown once per layer, and not with `hx`.)",
         LayoutWarning,
         stacklevel=5,
     )

@@ -202,10 +202,10 @@ class _ExpSkew(Function):
         if g is None:
             return None
         with without_autocast(g.device):  # a backward may be run, or traced, under it
-            return _ExpSkew.pulled_back(ctx, g)
+            return _ExpSkew.pull_back(ctx, g)
 
     @staticmethod
-    def pulled_back(ctx: Any, g: Tensor) -> Tensor:
+    def pull_back(ctx: Any, g: Tensor) -> Tensor:
         """Return the gradient of ``forward``'s argument."""
         skew, value, angles, vectors = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted: eigenvectors have none where angles coincide

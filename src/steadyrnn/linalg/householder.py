@@ -240,10 +240,10 @@ class _Reflect(Function):
         if g is None:
             return None, None, None
         with without_autocast(g.device):  # a backward may be run, or traced, under it
-            return _Reflect.pulled_back(ctx, g)
+            return _Reflect.pull_back(ctx, g)
 
     @staticmethod
-    def pulled_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def pull_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of ``forward``'s arguments."""
         columns, x, coefficients, *rest = ctx.saved_tensors
         form = _CompactForm(*rest)
@@ -293,10 +293,10 @@ class _Factors(Function):
                 outputs, given = zip(*pairs, strict=True)
                 found: Tensor = torch.autograd.grad(outputs, columns, given, create_graph=True)[0]
                 return found
-            return _Factors.pulled_back(y.mT, z, length, None if g_y is None else g_y.mT, g_z).mT
+            return _Factors.pull_back(y.mT, z, length, None if g_y is None else g_y.mT, g_z).mT
 
     @staticmethod
-    def pulled_back(y: Tensor, z: Tensor, length: Tensor, g_y: Tensor | None, g_z: Tensor | None) -> Tensor:
+    def pull_back(y: Tensor, z: Tensor, length: Tensor, g_y: Tensor | None, g_z: Tensor | None) -> Tensor:
         """Return the gradient of the columns as rows, (K, N), from those of ``y`` and ``z``, likewise (K, N)."""
         grad = torch.zeros_like(y) if g_y is None else g_y
         if g_z is not None:

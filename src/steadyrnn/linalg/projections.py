@@ -99,7 +99,7 @@ def project_rows_l1(rows: Tensor, radius: float | Tensor) -> Tensor:
 
     The level :math:`\mu` is the largest of :math:`(\sum_{i \le k} |w|_{(i)} - r) / k` over :math:`k`, with the entries
     sorted from the largest down: subtracting more than that would leave slack, less would not reach the ball. A row
-    inside comes back as it is. Computed in float64, inside by the rounding of the result; costs one sort a row.
+    inside comes back as it is. Computed in float64, inside by the rounding of the result; costs one sort per row.
 
     Args:
         rows: Shape ``(M, N)``.

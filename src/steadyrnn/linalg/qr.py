@@ -123,7 +123,7 @@ def split_orthogonal(matrix: Tensor, k1: int, k2: int) -> tuple[Tensor, Tensor]:
 
     Let :math:`A = \mathcal{H}_n(a_n) \cdots \mathcal{H}_1(a_1)`. If :math:`k_2 \ge k_1 - 1`, keep
     :math:`u_k = a_k` for :math:`k \ge k_1`, and let :math:`v_j = (0; a_k)` with :math:`j = k_1 + k_2 - 1 - k` for
-    :math:`k < k_1`: padding with zeros does not change a reflection, and :math:`j \ge k_2 \ge k` leaves room for it.
+    :math:`k < k_1`: padding with zeros does not change a reflection, and :math:`j \ge k_2 \ge k`, so it fits.
     The :math:`v_j` with :math:`j \ge k_1 + k_2 - 1` are zero. Otherwise do the same to :math:`A^\top`.
     Costs one QR.
 

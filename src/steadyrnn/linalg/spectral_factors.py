@@ -129,7 +129,7 @@ class _SpectralFactors(Function):
         if torch.is_grad_enabled() or many:
             return _again(ctx, left, right, sigma, given)
         with without_autocast(sigma.device):  # a backward may be run, or traced, under it
-            return *_pulled_back(given, sigma, *kept), None
+            return *_pull_back(given, sigma, *kept), None
 
 
 class _Launched(Function):
@@ -161,7 +161,7 @@ def _again(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, given: tuple[Te
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
 
 
-def _pulled_back(
+def _pull_back(
     given: tuple[Tensor, ...],
     sigma: Tensor,
     y: Tensor,

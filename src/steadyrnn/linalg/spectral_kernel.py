@@ -45,7 +45,7 @@ def can_launch(tensors: tuple[Tensor, ...], rows: int, count: int) -> bool:
 
 
 def fits(rows: int, count: int) -> bool:
-    """Say whether a cluster has a thread for each row, and room for ``count`` reflectors.
+    """Say whether a cluster has one thread per row and the memory for ``count`` reflectors.
 
     Example:
         >>> fits(1024, 24), fits(1025, 16), fits(1024, 25)

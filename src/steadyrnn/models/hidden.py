@@ -58,5 +58,5 @@ class HiddenLayer(nn.Module):
         return dropped
 
     def extra_repr(self) -> str:
-        """Show the activation, which is no module."""
+        """Show the activation, which is not a module."""
         return f"nonlinearity={self.nonlinearity}"

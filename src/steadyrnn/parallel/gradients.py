@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 
 from steadyrnn.bounds.gradients import Constants, gradient_truncation_error, in_norm, layer_constants
 from steadyrnn.bounds.memory import first_step
@@ -16,7 +15,8 @@ from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm, above, power_above, produ
 from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agree
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.engines.base import Recurrence, flattened, grouped, stacked
+from steadyrnn.checks import is_legacy_batchedtensor
+from steadyrnn.engines.base import Recurrence, flatten_weight, stack_gates, unflatten_weight
 from steadyrnn.engines.cuda.kernels.norms import every_norm
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.windows import Windows
@@ -218,7 +218,7 @@ class Masks:
 
     def by_window(self) -> Tensor:
         """Return the factor of each output behind the warm-up, (C, J, B)."""
-        if self.run.fused is not None and self.run.fused.touched():
+        if self.run.fused is not None and self.run.fused.is_changed():
             raise CertificateError(
                 "There is no bound on the error of the gradient: outputs, which it is computed from, were changed in place."
             )
@@ -264,7 +264,7 @@ class Masks:
     def _flags(self, data: Tensor, start: Tensor, output: Tensor, before: Tensor) -> Tensor:
         """Say at which steps all masks are proven, for errors ``before`` each step, (steps, J, B)."""
         run = self.run.recurrence
-        weight, weight_ih = stacked(run.weight_hh, torch.float64).double(), run.weight_ih.double()
+        weight, weight_ih = stack_gates(run.weight_hh, torch.float64).double(), run.weight_ih.double()
         bias = sum((b.double() for b in (run.bias_ih, run.bias_hh) if b is not None), weight.new_zeros(()))
         row_norms = torch.linalg.vector_norm(weight, dim=1)
         states = torch.cat([start.unsqueeze(0), output[:-1]]) if len(output) else output
@@ -288,7 +288,7 @@ def detach_run(run: "WindowRun") -> "WindowRun":
     kept = copy.copy(run)
     kept.recurrence = _detach_recurrence(run.recurrence)
     kept.warm, kept.joined = run.warm.detach(), run.joined.detach()
-    kept.fused = None if run.fused is None else run.fused.frozen()
+    kept.fused = None if run.fused is None else run.fused.copy_states()
     kept.earlier, kept.latest = [_detach_pass(one) for one in run.earlier], _detach_pass(run.latest)
     return kept
 
@@ -302,7 +302,7 @@ def _detach_recurrence(run: Recurrence) -> Recurrence:
     bias_ih, bias_hh, theta = (None if t is None else t.detach() for t in (run.bias_ih, run.bias_hh, run.theta))
     return run._replace(
         input=run.input.detach(), state=tuple(s.detach() for s in run.state), weight_ih=run.weight_ih.detach(),
-        weight_hh=grouped([part.detach() for part in flattened(run.weight_hh)]), bias_ih=bias_ih, bias_hh=bias_hh,
+        weight_hh=unflatten_weight([part.detach() for part in flatten_weight(run.weight_hh)]), bias_ih=bias_ih, bias_hh=bias_hh,
         theta=theta,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.reading import read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
 from steadyrnn.certificates.theories import THEORIES
-from steadyrnn.checks import carries_transform, uncompiled, without_autocast
+from steadyrnn.checks import carries_transform, disable_compile, without_autocast
 from steadyrnn.constraints.slot import cached
 from steadyrnn.engines.async_result import AsyncResult, largest_norm
 from steadyrnn.engines.windows import Windows
@@ -32,7 +32,7 @@ from .verify import Proofs
 
 __all__ = ["Parallel"]
 
-_ROOM = 1 + 2.0**-10
+_SLACK = 1 + 2.0**-10
 """By how much more than proven the entries between gated layers may be, so that rounding stays inside the box."""
 
 
@@ -112,7 +112,7 @@ class Parallel(nn.Module):
         shown["verify"] = self.verify or None
         return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
 
-    @uncompiled
+    @disable_compile
     def forward(
         self, input: Tensor | PackedSequence, hx: Any = None, lengths: Tensor | Sequence[int] | None = None
     ) -> tuple[Tensor | PackedSequence, Any]:
@@ -221,7 +221,7 @@ class Parallel(nn.Module):
         for place, (weights,) in enumerate(read_weights(self.layer)):
             weights = weights if initial is None else replace(weights, initial=initial[place])
             one = certify_layer(weights, bound, entries, "auto")
-            scale = dropout_scale(self.layer) * _ROOM
+            scale = dropout_scale(self.layer) * _SLACK
             bound, entries = above(scale * one.state_bound), above(scale * one.entry_bound)
             found.append(one)
         return found

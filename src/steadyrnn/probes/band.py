@@ -144,7 +144,7 @@ def _of_loss(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
         highs[lag] = torch.where(seen == 0, 0.0, weights * seen).sum(0).max()
     last = sizes[-1].min() if not bool(sizes[:-1].any()) else torch.zeros((), device="cpu").double()
     roundings = torch.full((count,), steps + partials.states.shape[-1], device="cpu")
-    return torch.stack([_rounded_down(least * last, roundings), _rounded_up(highs, roundings)])
+    return torch.stack([_round_down(least * last, roundings), _round_up(highs, roundings)])
 
 
 def _of_losses(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
@@ -152,7 +152,7 @@ def _of_losses(least: Tensor, high: Tensor, partials: Partials) -> Tensor:
     sizes, roundings = _sizes(partials), torch.full(high.shape, partials.states.shape[-1], device="cpu")
     largest = sizes.max()
     highs = high * largest if largest > 0 else torch.zeros_like(high)
-    return torch.stack([_rounded_down(least * sizes.min(), roundings), _rounded_up(highs, roundings)])
+    return torch.stack([_round_down(least * sizes.min(), roundings), _round_up(highs, roundings)])
 
 
 def _sizes(partials: Partials) -> Tensor:
@@ -161,11 +161,11 @@ def _sizes(partials: Partials) -> Tensor:
     return matrix_norms(partials.states.reshape(-1, 1, size))[0].view(steps, rows).cpu()
 
 
-def _rounded_up(values: Tensor, roundings: Tensor) -> Tensor:
+def _round_up(values: Tensor, roundings: Tensor) -> Tensor:
     """Return numbers above what that many roundings, and 64 more, have made of ``values``; never 0 by underflow."""
     return (values * (1 + (roundings + 64) * ROUND_OFF)).clamp(min=_TINY)
 
 
-def _rounded_down(values: Tensor, roundings: Tensor) -> Tensor:
+def _round_down(values: Tensor, roundings: Tensor) -> Tensor:
     """Return numbers below what that many roundings, and 64 more, have made of ``values``; 0 where precision is lost."""
     return torch.where(values > 2 * _TINY, values * (1 - (roundings + 64) * ROUND_OFF), 0.0)

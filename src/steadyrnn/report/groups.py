@@ -61,7 +61,7 @@ class Contest:
         configurations: What was trained on it.
         metric: The score to watch.
         higher: Whether a higher score is better.
-        baselines: Scores of a guess that does not look at the input, as far as the runs tell.
+        baselines: Scores of the best constant answer, as far as the runs contain them.
     """
 
     title: str

@@ -47,7 +47,7 @@ def factor(value: float | None) -> str:
 
 
 def contraction(value: float | None) -> str:
-    """Return a proven constant where a contraction is asked for: from 1 up there is none, and the constant stands beside.
+    """Return a proven constant as a contraction rate: from 1 up there is none, and the constant is shown beside it.
 
     Example:
         >>> contraction(0.8096123), contraction(22651600.0), contraction(None)

@@ -47,7 +47,7 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
         title: The heading; None makes one from the tasks.
 
     Raises:
-        RunError: There is no run in ``folders`` that can be read, or jinja2 is missing.
+        RunError: No run in ``folders`` can be read, or jinja2 is missing.
 
     Example:
         >>> from steadyrnn.report.page import write_report

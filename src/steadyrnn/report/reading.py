@@ -111,7 +111,7 @@ def read_all(folders: Sequence[Path], refusals: list[str]) -> list[Trial]:
         refusals: Takes a sentence about each run that cannot be read, where another one can.
 
     Raises:
-        RunError: There is no run, or none can be read.
+        RunError: No run was found, or none can be read.
     """
     found = find_runs([Path(folder) for folder in folders])
     if not found:

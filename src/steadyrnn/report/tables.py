@@ -108,7 +108,7 @@ def headline(contest: Contest) -> str:
         else f"{first.label}: {split} {contest.metric} "
     )
     baseline = contest.baseline(contest.metric)
-    rest = f"; a guess that does not look at the input gets {number(baseline)}" if baseline is not None else ""
+    rest = f"; the best constant answer gets {number(baseline)}" if baseline is not None else ""
     return f"{claim}{with_spread(values)}{seeds}{rest}."
 
 
@@ -236,7 +236,7 @@ def command_line(words: Sequence[Any]) -> str:
 
 
 def behind(chart: Chart) -> tuple[list[str], list[list[str]]]:
-    """Return the numbers behind a picture: a row for some of its places, a column a curve, with the range of a band."""
+    """Return the numbers behind a picture: one row for some of its places, one column per curve, with the range of a band."""
     xs = sorted({x for curve in chart.curves for x, _ in curve.points()})
     last = len(xs) - 1
     stops = [xs[i] for i in sorted({round(k * last / (TABLE_ROWS - 1)) for k in range(TABLE_ROWS)})] if last > 0 else xs

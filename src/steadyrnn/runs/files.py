@@ -83,7 +83,7 @@ def make_folder(path: Path, *, new: bool = False) -> None:
         new: Whether it must not exist yet; then ``FileExistsError`` says that it does.
 
     Raises:
-        RunError: The system refused, or something that is no folder is in the way.
+        RunError: The system refused, or something that is not a folder is in the way.
     """
     with explain_errors(path, "made"):
         for again in (True, False):

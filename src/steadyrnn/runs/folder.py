@@ -66,7 +66,7 @@ class Run:
     ) -> Self:  # fmt: skip
         """Make the folder of a new run and hold it for writing.
 
-        ``config.json`` is written last: a folder without it is no run, only a start that was killed.
+        ``config.json`` is written last: a folder without it is not a run, only a start that was killed.
 
         Args:
             root: The folder of all runs.
@@ -109,7 +109,7 @@ class Run:
             environment: What else numbers depend on now, as JSON.
 
         Raises:
-            RunError: The folder is no run, or another process is writing it, or a link or damaged file is in it where it
+            RunError: The folder is not a run, or another process is writing it, or a link or damaged file is in it where it
                 would be written.
         """
         folder = Path(folder)

@@ -19,7 +19,7 @@ def null_for_nonfinite(value: Any, name: str = "value") -> Any:
     """Return ``value`` as JSON takes it, with null for NaN and infinity; tuples become lists.
 
     Raises:
-        ArgumentTypeError: Something inside is no JSON value, or a key is no string; the message says where.
+        ArgumentTypeError: Something inside is not a JSON value, or a key is not a string; the message says where.
 
     Example:
         >>> null_for_nonfinite({"loss": float("nan"), "betas": (0.9, 0.999)})
@@ -35,7 +35,7 @@ def encode_exactly(value: Any, name: str = "value") -> Any:
     key that starts with ``$`` gets a second one, so that nothing of the caller's is taken for that. Tuples become lists.
 
     Raises:
-        ArgumentTypeError: Something inside is no JSON value, or a key is no string; the message says where.
+        ArgumentTypeError: Something inside is not a JSON value, or a key is not a string; the message says where.
 
     Example:
         >>> encode_exactly({"best": float("inf"), "$float": 1})
@@ -85,13 +85,13 @@ def render_line(value: Any) -> str:
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of a JSON text; NaN and Infinity, which are no JSON, are refused.
+    """Return the value of a JSON text; NaN and Infinity, which are not JSON, are refused.
 
     So are numbers beyond any float and values nested more than 100 deep: whoever reads the value on can convert every number
     and walk it to its ground.
 
     Raises:
-        ValueError: The bytes are no JSON, or hold such a value.
+        ValueError: The bytes are not JSON, or hold such a value.
 
     Example:
         >>> parse(b"[1, 2.5]")
@@ -116,7 +116,7 @@ def parse_file(data: bytes, path: Path, error: type[SteadyError] = RunError) -> 
     try:
         return parse(data)
     except ValueError as problem:
-        raise error(f"`{path}` is damaged: it is no JSON ({problem}).") from problem
+        raise error(f"`{path}` is damaged: it is not JSON ({problem}).") from problem
 
 
 def _dump(value: Any, indent: int | None) -> str:
@@ -195,4 +195,4 @@ def _short(text: str) -> str:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")

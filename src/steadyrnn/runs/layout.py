@@ -39,20 +39,20 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
         ``metrics.jsonl`` is among them, so that whoever opens it learns of the damage.
 
     Raises:
-        RunError: A path does not exist, or there is no run in it.
+        RunError: A path does not exist, or contains no run.
 
     Example:
         >>> find_runs([Path("no-such-folder")])
         Traceback (most recent call last):
-        steadyrnn.errors.RunError: `no-such-folder` is no folder; a run is a folder with a `config.json`.
+        steadyrnn.errors.RunError: `no-such-folder` is not a folder; a run is a folder with a `config.json`.
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.is_dir():
-            raise RunError(f"`{path}` is no folder; a run is a folder with a `{CONFIG}`.")
+            raise RunError(f"`{path}` is not a folder; a run is a folder with a `{CONFIG}`.")
         runs = _below(path)
         if not runs:
-            raise RunError(f"There is no run in `{path}`: neither it nor a folder below it has the `{CONFIG}` of a run.")
+            raise RunError(f"`{path}` contains no run: neither it nor a folder below it has the `{CONFIG}` of a run.")
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
@@ -62,12 +62,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the configuration of a run.
 
     Raises:
-        RunError: The folder is no run; the message says what is missing.
+        RunError: The folder is not a run; the message says what is missing.
     """
     path = folder / CONFIG
     data = read_if_there(path)
     if data is None:
-        raise RunError(f"`{folder}` is no run: it has no `{CONFIG}`.")
+        raise RunError(f"`{folder}` is not a run: it has no `{CONFIG}`.")
     config = parse_file(data, path)
     if not isinstance(config, dict):
         raise RunError(f"`{path}` must hold a JSON object, but holds {type(config).__name__}.")

@@ -1,4 +1,4 @@
-"""The metrics of a run: one JSON object a line, appended as they come, and cut back where a run resumes."""
+"""The metrics of a run: one JSON object per line, appended as they come, and cut back where a run resumes."""
 
 import hashlib
 from collections.abc import Mapping

@@ -100,7 +100,7 @@ def read_if_there(path: Path, most: int = MOST_BYTES) -> bytes | None:
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
             if size > most:
-                raise RunError(f"`{path}` must have at most {most:,} bytes, but has {size:,}: it is no file of this kind.")
+                raise RunError(f"`{path}` must have at most {most:,} bytes, but has {size:,}: it is not a file of this kind.")
             try:
                 return file.read(size)
             except (MemoryError, OverflowError):

@@ -124,7 +124,7 @@ def _row(line: str, width: int, where: str) -> tuple[list[int], list[float]]:
         form = "pairs of a column and a number" if sparse else "numbers"
         raise DataError(f"{where} must hold {form} between commas, but does not.") from None
     if not sparse and len(values) != width:
-        raise DataError(f"{where} must have {width} values, one a column, but has {len(values)}.")
+        raise DataError(f"{where} must have {width} values, one per column, but has {len(values)}.")
     if any(not 0 <= column < width for column in columns) or len(set(columns)) != len(columns):
         raise DataError(f"{where} must name columns from 0 to {width - 1}, each once, but does not.")
     if not all(map(math.isfinite, values)):

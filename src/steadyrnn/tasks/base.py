@@ -68,7 +68,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def baselines(self) -> Mapping[str, float]:
-        """Scores, by the names of :meth:`summary`, of the best guess that does not look at the input; may be empty."""
+        """Scores, by the names of :meth:`summary`, of the best constant answer; may be empty."""
 
     @abstractmethod
     def epoch_steps(self, batch_size: int) -> int:

@@ -20,7 +20,7 @@ from .splits import EpochOrder, cut, split_counts
 __all__ = ["Contractive"]
 
 _SPLITS = ("train", "validation", "test")
-_CALIBRATION = 20  # records that the biases are set on: hold-out shares are then within .02 of those asked for
+_CALIBRATION = 20  # records that the biases are set on: hold-out shares are then within .02 of the settings
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,10 @@ class Largest(NumberTask):
     r"""Find the k-th largest number of a sequence.
 
     The input is N numbers, each uniform on 0, ..., N - 1 and drawn **with replacement** (of a permutation the answer would
-    always be N - k); the target, asked for after the last, is the k-th largest, equal ones counted as often as they come. The
+    always be N - k); the target, after the last step, is the k-th largest, equal ones counted as often as they come. The
     paper embeds the numbers in 30 dimensions (``coding="token"``).
 
-    The best guess that does not look is the most likely answer, its best cross-entropy the entropy of the answer; see
+    The best constant answer is the most likely one; the best cross-entropy of a constant distribution is its entropy; see
     :func:`answer_distribution`: for k = 10, N = 100 an accuracy of .136 and 2.484 nats.
 
     Training examples never repeat (the size of the paper's set is not known); an epoch is 100 batches.

@@ -1,4 +1,4 @@
-"""Multi-label learning: which labels a row has."""
+"""Multi-label learning: several labels per row."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

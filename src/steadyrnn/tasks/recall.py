@@ -17,9 +17,9 @@ __all__ = ["Recall"]
 class Recall(NumberTask):
     r"""Recall the first number of a sequence.
 
-    The input is N numbers, each uniform on 0, ..., M - 1; the target, asked for after the last, is the first. Everything after
-    the first step is noise to be ignored. The paper embeds the numbers in 30 dimensions (``coding="token"``). A guess that
-    does not look has the cross-entropy :math:`\ln M` and the accuracy 1/M.
+    The input is N numbers, each uniform on 0, ..., M - 1; the target, after the last step, is the first. Everything after
+    the first step is noise to be ignored. The paper embeds the numbers in 30 dimensions (``coding="token"``). A constant
+    answer has the cross-entropy :math:`\ln M` and the accuracy 1/M.
 
     Training examples never repeat (the size of the paper's set is not known); an epoch is 100 batches.
 
@@ -46,7 +46,7 @@ class Recall(NumberTask):
 
     @property
     def baselines(self) -> Mapping[str, float]:
-        """A guess that does not look."""
+        """Scores of a constant answer."""
         return {"loss": math.log(self.settings.symbols), "accuracy": 1 / self.settings.symbols}
 
     def _answer(self, numbers: Tensor) -> Tensor:

@@ -269,7 +269,8 @@ class UcrSettings(StoredSettings):
     Args:
         dataset: Its name in the release of 2018 or of 2015: FiftyWords or 50words.
         validation: Fraction of the training series to hold out.
-        features_per_step: Numbers a step reads, a divisor of the length; None is the paper's rule, the largest up to the root.
+        features_per_step: How many numbers each step reads, a divisor of the length. None is the paper's rule: the largest
+            divisor up to the square root.
         paper_outputs: Whether the network has as many outputs as the paper's, of which some are never right.
     """
 

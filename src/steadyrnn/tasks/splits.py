@@ -69,7 +69,7 @@ class EpochOrder:
 
     Epochs follow each other without a gap: a batch is always full, and one at the end of an epoch goes on into the next. So
     n examples in a row from a multiple of n on are all different, whatever the batch size. A pure function of its arguments;
-    the order asked for last is kept, since the next batch will want it again.
+    the last order is kept, since the next batch needs it again.
 
     Args:
         seed: Numbers the order.

@@ -91,7 +91,7 @@ class StableSystem(RegressionTask):
         self._response: Tensor | None = None
         if settings.target == "system":
             self._response = impulse_response(settings.seed, settings.length, settings.inputs, settings.bound)
-        self._kept: Batch | None = None  # the training examples, once they are asked for
+        self._kept: Batch | None = None  # the training examples, once they are drawn
 
     @property
     def interface(self) -> Interface:

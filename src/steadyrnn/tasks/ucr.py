@@ -48,7 +48,7 @@ class Ucr(StoredTask, ClassificationTask):
 
     @property
     def interface(self) -> Interface:
-        """Some numbers of the series a step in, a logit for each class out, from the last step."""
+        """Several numbers of the series in per step; one logit per class out, from the last step."""
         classes = len(self.known.labels)
         return Interface(self.features, classes + self.known.extra * self.settings.paper_outputs)
 
@@ -71,7 +71,7 @@ def read_ucr(folder: Path, known: UcrSet) -> tuple[Examples, Examples]:
 
 
 def _features(asked: int | None, known: UcrSet) -> int:
-    """Return how many numbers a step reads."""
+    """Return how many numbers each step reads."""
     if asked is None:
         return known.features or features_per_step(known.length)
     if asked < 1 or known.length % asked:

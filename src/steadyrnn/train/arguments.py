@@ -74,7 +74,7 @@ def check_arguments(model: object, task: object, settings: object, run: object, 
 
 
 def _check_types(settings: Any, path: str = "") -> None:
-    """Refuse a setting of the wrong type; True is no number."""
+    """Refuse a setting of the wrong type; True is not a number."""
     hints = get_type_hints(type(settings))
     for field in fields(settings):
         name, value, hint = f"{path}{field.name}", getattr(settings, field.name), hints[field.name]

@@ -1,4 +1,4 @@
-"""What adds up between two lines of training metrics, on the device until it is asked for."""
+"""Sums between two lines of training metrics, kept on the device until they are read."""
 
 import time
 

@@ -44,7 +44,7 @@ class Result:
         steps: Optimizer steps done.
         reason: Why the run ended: ``"finished"``, ``"patience"`` or ``"below"``.
         seconds: From start to end, summed over resumes.
-        examples_per_second: Rows a second of training alone.
+        examples_per_second: Rows per second, of training alone.
     """
 
     last: dict[str, float]

@@ -24,16 +24,16 @@ def route(run: Recurrence, monkeypatch: pytest.MonkeyPatch) -> str:
     return taken[0].rpartition(".")[2]
 
 
-def test_plain_float32_run_takes_torchs_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_float32_run_uses_torchs_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert route(make(LSTM, Case(), torch.float32), monkeypatch) == "run_onednn"
 
 
 @pytest.mark.parametrize("case", [Case(lengths=(4, 2, 0)), Case(recompute=True), Case(steps=0), Case(batch=0)], ids=str)
-def test_what_torchs_layer_cannot_do_takes_our_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_torchs_layer_cannot_do_runs_our_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert route(make(LSTM, case, torch.float32), monkeypatch) == "run_op"
 
 
-def test_float64_takes_our_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float64_runs_our_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert route(make(LSTM, Case()), monkeypatch) == "run_op"
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence, flattened, grouped
-from steadyrnn.engines.cuda import engine as room
+from steadyrnn.engines.base import Engine, Recurrence, flatten_weight, unflatten_weight
+from steadyrnn.engines.cuda import engine
 from steadyrnn.engines.cuda.engine import OP, CUDAEngine, supports
 from steadyrnn.engines.cuda.plan.layouts import gather_layout
 from steadyrnn.engines.reference import ReferenceEngine
@@ -101,7 +101,7 @@ def test_what_there_is_a_kernel_for_is_not_refused(name: str, dtype: torch.dtype
         ("gru-before", Case(), {}, "there is no kernel for the cell gru:before"),
         ("rnn-modrelu", Case(), {}, "there is no kernel for the cell rnn:modrelu"),
         ("lstm", Case(), {"dtype": torch.float64}, "its dtype is torch.float64"),
-        ("lstm", Case(recompute=True), {}, "its kernels keep every state, and recompute was asked for"),
+        ("lstm", Case(recompute=True), {}, "its kernels keep every state, and recompute was requested"),
         ("lstm", Case(), {"steps": 0}, "there is nothing to run"),
         ("lstm", Case(), {"batch": 0}, "there is nothing to run"),
         ("rnn-tanh", Case(hidden=1025), {}, "a weight of 1 x 1025 x 1025 does not fit"),
@@ -131,10 +131,10 @@ def test_a_gpu_or_a_torch_that_cannot_is_refused(
 
 @pytest.mark.usefixtures("_capable")
 def test_what_a_refusal_asks_breaks_no_graph() -> None:
-    def asked(x: Tensor) -> Tensor:
-        return x + 1 if room.is_capable(0) and room.weight_fits(512, 4) and not room.weight_fits(513, 4) else x
+    def ask(x: Tensor) -> Tensor:
+        return x + 1 if engine.is_capable(0) and engine.weight_fits(512, 4) and not engine.weight_fits(513, 4) else x
 
-    assert torch.compile(asked, fullgraph=True, backend="eager")(torch.zeros(1)) == 1
+    assert torch.compile(ask, fullgraph=True, backend="eager")(torch.zeros(1)) == 1
 
 
 @pytest.mark.gpu
@@ -318,7 +318,7 @@ def test_layout_of_the_tensors_does_not_matter(name: str) -> None:
 
     odd = run._replace(
         input=strided(run.input), state=tuple(strided(s) for s in run.state), weight_ih=strided(run.weight_ih),
-        weight_hh=grouped([strided(part) for part in flattened(run.weight_hh)]), bias_ih=strided(run.bias_ih),
+        weight_hh=unflatten_weight([strided(part) for part in flatten_weight(run.weight_hh)]), bias_ih=strided(run.bias_ih),
         bias_hh=strided(run.bias_hh),
     )  # fmt: skip
     for key, value in results(ENGINE, run).items():
@@ -336,7 +336,7 @@ def test_second_derivatives_come_from_the_reference(name: str) -> None:
     run = on_gpu(make(CELLS[name], SMALL, torch.float32))
 
     def second(engine: Engine, run: Recurrence) -> dict[str, Tensor]:
-        leaves = [run.input, run.weight_ih, *flattened(run.weight_hh)]
+        leaves = [run.input, run.weight_ih, *flatten_weight(run.weight_hh)]
         first = torch.autograd.grad((engine.run(run)[0] ** 2).sum(), leaves, create_graph=True)
         found = torch.autograd.grad(sum((grad**2).sum() for grad in first), leaves)
         return {f"{order} {i}": t.detach() for order, ts in ((1, first), (2, found)) for i, t in enumerate(ts)}
@@ -352,7 +352,7 @@ def test_second_derivatives_come_from_the_reference(name: str) -> None:
 def test_the_op_keeps_torchs_contract(name: str, case: Case) -> None:
     run = on_gpu(make(CELLS[name], case, torch.float32))
     arguments = (
-        run.input, run.weight_ih, list(run.state), flattened(run.weight_hh), run.bias_ih, run.bias_hh, run.theta,
+        run.input, run.weight_ih, list(run.state), flatten_weight(run.weight_hh), run.bias_ih, run.bias_hh, run.theta,
         run.batch_sizes, run.cell.key, run.reverse, run.recompute, True,
     )  # fmt: skip
     # a ragged stash has parts that nothing writes and nothing reads, which tracing would compare

@@ -54,9 +54,9 @@ def everything(layer: nn.Module, run: Any, *arguments: Any, **keywords: Any) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_says_that_it_ran_here(kind: str) -> None:
     layer = layer_of(kind)
-    assert "engine cuda: asked for by name" in layer.explain()
+    assert "engine cuda: requested by name" in layer.explain()
     layer(data())
-    assert layer.explain() == f"{type(layer).__name__} ran on engine cuda: asked for by name"
+    assert layer.explain() == f"{type(layer).__name__} ran on engine cuda: requested by name"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -76,7 +76,7 @@ def test_a_compiled_layer_gives_the_same(kind: str, dynamic: bool, ragged: bool)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_compiled_layer_takes_a_state_of_changing_sizes(kind: str) -> None:
+def test_a_compiled_layer_accepts_a_state_of_changing_sizes(kind: str) -> None:
     layer = layer_of(kind)
     run = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
     for rows in (ROWS, ROWS + 3):

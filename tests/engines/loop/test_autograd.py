@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.engines.base import Recurrence, flattened, grouped
+from steadyrnn.engines.base import Recurrence, flatten_weight, unflatten_weight
 from steadyrnn.engines.loop.segments import segment_count
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
@@ -30,7 +30,7 @@ def with_tensors(run: Recurrence, tensors: list[Tensor]) -> Recurrence:
     rest = iter(tensors)
     x, state = next(rest), tuple(next(rest) for _ in run.state)
     weight_ih = next(rest)
-    weight_hh = grouped([next(rest) for _ in flattened(run.weight_hh)])
+    weight_hh = unflatten_weight([next(rest) for _ in flatten_weight(run.weight_hh)])
     bias_ih, bias_hh, theta = (None if t is None else next(rest) for t in (run.bias_ih, run.bias_hh, run.theta))
     return run._replace(
         input=x, state=state, weight_ih=weight_ih, weight_hh=weight_hh, bias_ih=bias_ih, bias_hh=bias_hh, theta=theta

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.cpu.engine import flushed_denormals
+from steadyrnn.engines.cpu.engine import flush_denormals
 from steadyrnn.engines.loop import family
 from steadyrnn.engines.loop.family import Steps, scratch
 from steadyrnn.engines.select import ENGINES
@@ -49,13 +49,13 @@ def test_scratch_made_in_inference_mode_is_an_ordinary_tensor() -> None:
 
 def test_denormals_are_flushed_inside_only() -> None:
     assert not flushing()
-    with flushed_denormals():
+    with flush_denormals():
         assert flushing()
     assert not flushing()
 
 
 def test_mode_is_restored_after_an_exception() -> None:
-    with pytest.raises(KeyError), flushed_denormals():
+    with pytest.raises(KeyError), flush_denormals():
         raise KeyError
     assert not flushing()
 
@@ -63,7 +63,7 @@ def test_mode_is_restored_after_an_exception() -> None:
 def test_mode_that_was_on_stays_on() -> None:
     torch.set_flush_denormal(True)
     try:
-        with flushed_denormals():
+        with flush_denormals():
             pass
         assert flushing()
     finally:

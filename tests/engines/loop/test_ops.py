@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Recurrence, flattened
+from steadyrnn.engines.base import Recurrence, flatten_weight
 from steadyrnn.engines.cpu.engine import OPS
 from steadyrnn.engines.select import ENGINES
 from tests.support.errors import assert_equal_up_to_rounding
@@ -26,7 +26,7 @@ NAMES = ("rnn-tanh", "rnn-modrelu", "gru-after", "gru-before", "lstm")
 
 def arguments(run: Recurrence, keep: bool) -> tuple[object, ...]:
     return (
-        run.input, run.weight_ih, list(run.state), flattened(run.weight_hh), run.bias_ih, run.bias_hh, run.theta,
+        run.input, run.weight_ih, list(run.state), flatten_weight(run.weight_hh), run.bias_ih, run.bias_hh, run.theta,
         run.batch_sizes, run.cell.key, run.reverse, run.recompute, keep,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import flattened
+from steadyrnn.engines.base import flatten_weight
 from steadyrnn.engines.loop.call import Call
 from steadyrnn.engines.triton.kernel import TritonKernel
 from tests.support.interpreted import copied_kernels
@@ -75,7 +75,7 @@ def compile_both(name: str, case: Case, dtype: torch.dtype) -> list[Any]:
     kernel, run = TritonKernel(lambda: spy(compiled)), make(CELLS[name], case, dtype)
     sizes = None if run.batch_sizes is None else run.batch_sizes.tolist()
     weights = (run.bias_ih, run.bias_hh, run.theta)
-    call = Call(run.input, list(run.state), run.weight_ih, flattened(run.weight_hh), *weights, sizes, run.reverse)
+    call = Call(run.input, list(run.state), run.weight_ih, flatten_weight(run.weight_hh), *weights, sizes, run.reverse)
     with torch.no_grad():
         done = kernel.forward(call, run.cell, False, keep=True)
         kernel.backward(call, run.cell, False, done, done.output, list(done.state), True)

@@ -270,7 +270,7 @@ def test_what_has_no_kernel_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("name", "hidden", "count"), [("rnn-tanh", 128, 3), ("rnn-tanh", 7, 1), ("gru-after", 128, 1)])
-def test_factors_are_kept_where_they_pay(name: str, hidden: int, count: int) -> None:
+def test_factors_are_kept_where_they_are_faster(name: str, hidden: int, count: int) -> None:
     run = make(CELLS[name], Case(hidden=hidden, factored=True), torch.float32)
     assert len(choose_form(run.weight_hh, run)) == count
 

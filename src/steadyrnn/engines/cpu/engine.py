@@ -1,4 +1,4 @@
-"""The CPU engine: the loop of each cell, over all of time or segment by segment, behind a custom op."""
+"""The CPU engine: the loop of each cell, over all time steps or segment by segment, behind a custom op."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from steadyrnn.cells.base import Cell, State
 from steadyrnn.checks import without_autocast
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Engine, Gate, Recurrence, RecurrentWeight, as_gates, flattened, stacked
+from ..base import Engine, Gate, Recurrence, RecurrentWeight, as_gates, flatten_weight, stack_gates
 from ..loop.call import Call, Forward, Gradients, Kernel
 from ..loop.family import Family
 from ..loop.ops import is_kept, is_plain, register, run_op
@@ -22,7 +22,7 @@ from .lstm import LSTMFamily
 from .onednn import OneDNNFamily, run_onednn, supports_onednn
 from .rnn import RNNFamily
 
-__all__ = ["OPS", "CPUEngine", "CPUKernel", "factored_is_faster", "flushed_denormals"]
+__all__ = ["OPS", "CPUEngine", "CPUKernel", "factored_is_faster", "flush_denormals"]
 
 _DENORMAL = 5e-324
 
@@ -44,13 +44,13 @@ LOOPS = {
 
 
 @contextmanager
-def flushed_denormals() -> Iterator[None]:
+def flush_denormals() -> Iterator[None]:
     """Flush denormal numbers to zero on this thread, and restore the mode it had.
 
     Decayed states and gradients become denormal, on which the processor is many times slower.
 
     Example:
-        >>> with flushed_denormals():
+        >>> with flush_denormals():
         ...     float(torch.tensor(1e-310, dtype=torch.float64) * 1)
         0.0
     """
@@ -69,7 +69,7 @@ class CPUKernel(Kernel):
     """Runs calls on the CPU, denormal numbers flushed.
 
     Args:
-        whole: Whether calls cover all of time; oneDNN is given no others.
+        whole: Whether calls cover all time steps. Only such calls run on oneDNN.
     """
 
     def __init__(self, whole: bool = True) -> None:
@@ -84,7 +84,7 @@ class CPUKernel(Kernel):
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         """Run the loop."""
-        with flushed_denormals(), without_autocast(call.input.device):
+        with flush_denormals(), without_autocast(call.input.device):
             if recompute:
                 return run_segments(_SEGMENTS, call, cell)
             return self.family(call, cell).forward(keep)
@@ -94,7 +94,7 @@ class CPUKernel(Kernel):
         grad_state: list[Tensor | None], needs_input: bool,
     ) -> Gradients:  # fmt: skip
         """Run the loop back."""
-        with flushed_denormals(), without_autocast(call.input.device):
+        with flush_denormals(), without_autocast(call.input.device):
             if recompute:
                 return run_segments_back(_SEGMENTS, call, cell, done.stash, grad_output, grad_state, needs_input)
             return self.family(call, cell).backward(done, grad_output, grad_state, needs_input)
@@ -137,9 +137,9 @@ def choose_form(weight: RecurrentWeight, x: Tensor) -> RecurrentWeight:
     if isinstance(weight, Tensor):
         return weight
     gates, rows = as_gates(weight), x.shape[1]
-    kept = tuple(gate.to(x.dtype) if keeps_factors(gate, rows) else stacked(gate, x.dtype) for gate in gates)
-    large = flattened(weight)[0].shape[0] >= 512 or any(isinstance(gate, DiagonalLowRank) for gate in kept)
-    return (kept[0] if len(kept) == 1 else kept) if large else stacked(kept, x.dtype)
+    kept = tuple(gate.to(x.dtype) if keeps_factors(gate, rows) else stack_gates(gate, x.dtype) for gate in gates)
+    large = flatten_weight(weight)[0].shape[0] >= 512 or any(isinstance(gate, DiagonalLowRank) for gate in kept)
+    return (kept[0] if len(kept) == 1 else kept) if large else stack_gates(kept, x.dtype)
 
 
 def keeps_factors(gate: Gate, rows: int) -> bool:
@@ -166,9 +166,9 @@ class CPUEngine(Engine):
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         """Run the op; shapes as in :class:`~steadyrnn.engines.base.Engine`."""
         run, record = recurrence, recurrence.cell.record
-        recurrent = flattened(choose_form(run.weight_hh, run.input))
+        recurrent = flatten_weight(choose_form(run.weight_hh, run.input))
         asks = record.onednn_mode is not None and not run.recompute and is_plain(run.tensors)
         if asks and supports_onednn(run.input, run.state[0], recurrent, run.batch_sizes is not None):
-            with flushed_denormals():
+            with flush_denormals():
                 return run_onednn(run, recurrent[0], is_kept(run.tensors))
         return run_op(REGISTERED[LOOPS[cast(str, record.kernel)].op], run, recurrent)

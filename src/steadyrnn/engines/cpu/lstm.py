@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, Steps, Visit, folded_bias, head, scratch
+from ..loop.family import Family, Steps, Visit, head, scratch, sum_biases
 from ..loop.products import gate_products
 
 __all__ = ["LSTMFamily"]
@@ -39,7 +39,7 @@ class LSTMFamily(Family):
         call, h_size = self.call, self.hidden
         stash = self.stash_like() if keep else scratch("gates", self.stash_shape(), call.input)
         gates, cells = self.parts(stash)
-        self.project(folded_bias(call), gates)
+        self.project(sum_biases(call), gates)
         output = call.input.new_empty(self.steps, self.batch, h_size)
         outputs, all_c, all_gates = Steps(output), Steps(cells), Steps(gates)
         parts = [(Steps(gates[..., part]), product.add) for part, product in self.products]

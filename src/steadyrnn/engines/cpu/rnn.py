@@ -7,9 +7,9 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation
 
-from ..base import Gate, grouped
+from ..base import Gate, unflatten_weight
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, Steps, folded_bias, head
+from ..loop.family import Family, Steps, head, sum_biases
 from ..loop.products import flat, product_of
 
 __all__ = ["RNNFamily"]
@@ -26,14 +26,14 @@ class RNNFamily(Family):
     def __init__(self, call: Call, activation: Activation) -> None:
         super().__init__(call)
         self.activation = activation
-        self.product = product_of(cast(Gate, grouped(call.recurrent)))
+        self.product = product_of(cast(Gate, unflatten_weight(call.recurrent)))
 
     def forward(self, keep: bool) -> Forward:
         """Run the loop."""
         call, act = self.call, self.activation
         in_place = act.from_output
         gates = call.input.new_empty(self.steps, self.batch, self.hidden)
-        self.project(folded_bias(call), gates)
+        self.project(sum_biases(call), gates)
         output = gates if in_place else torch.empty_like(gates)
         outputs, inputs, add = Steps(output), Steps(gates), self.product.add
         for time, rows, (before,) in self.visits(outputs):

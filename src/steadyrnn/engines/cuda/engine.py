@@ -75,7 +75,7 @@ def supports(cell: Cell) -> bool:
 
 
 class CUDAEngine(Engine):
-    """Elman, GRU (reset after) and LSTM in one launch over all of time; the weight stays on the chip.
+    """Elman, GRU (reset after) and LSTM in one launch for all time steps; the weight stays on the chip.
 
     A cluster of up to 16 multiprocessors shares the weight, in registers and shared memory, and runs a tile of rows; states
     go from one to the other without leaving the chip. float32 products of a step are float32 throughout; those outside of time
@@ -96,7 +96,7 @@ class CUDAEngine(Engine):
         if x.dtype not in NUMBERS:
             return f"its dtype is {x.dtype}"
         if recurrence.recompute:
-            return "its kernels keep every state, and recompute was asked for"
+            return "its kernels keep every state, and recompute was requested"
         if x.shape[0] == 0 or x.shape[1] == 0:
             return "there is nothing to run"
         fit = runs_in_factors(recurrence) or weight_fits(size, len(cell.gates))

@@ -16,7 +16,7 @@ class Call(NamedTuple):
     input: Tensor  # (T, B, D)
     state: list[Tensor]  # each (B, H)
     weight_ih: Tensor  # (G * H, D)
-    recurrent: list[Tensor]  # [W] of shape (G * H, H), or the tensors of one matrix per gate, see `grouped`
+    recurrent: list[Tensor]  # [W] of shape (G * H, H), or the tensors of one matrix per gate, see `unflatten_weight`
     bias_ih: Tensor | None
     bias_hh: Tensor | None
     theta: Tensor | None
@@ -39,7 +39,7 @@ class Forward(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of a call's tensors; None where not asked for."""
+    """Gradients of a call's tensors; None where not requested."""
 
     input: Tensor | None
     state: list[Tensor]

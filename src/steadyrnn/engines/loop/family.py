@@ -13,7 +13,7 @@ from torch import Tensor
 from ..base import Recurrence
 from .call import Call, Forward, Gradients
 
-__all__ = ["KEPT_BYTES", "Family", "History", "Steps", "Visit", "flat", "folded_bias", "head", "scratch"]
+__all__ = ["KEPT_BYTES", "Family", "History", "Steps", "Visit", "flat", "head", "scratch", "sum_biases"]
 
 KEPT_BYTES = 2**24
 """The largest scratch tensor that is kept for the next call; a larger one is given back, since it would add to the peak."""
@@ -225,7 +225,7 @@ class Family(ABC):
         return scratch(name, (self.steps, self.batch, width), self.call.input)
 
 
-def folded_bias(call: Call | Recurrence) -> Tensor | None:
+def sum_biases(call: Call | Recurrence) -> Tensor | None:
     """Return the sum of both biases, or the one there is."""
     if call.bias_ih is None or call.bias_hh is None:
         return call.bias_ih if call.bias_hh is None else call.bias_hh

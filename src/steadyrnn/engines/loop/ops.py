@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import Function
 from torch.nn import Parameter
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import cell_from_key
+from steadyrnn.gpu.torch_private import BelowAutograd, count_dispatch_modes, is_legacy_batchedtensor, peek_interpreter_stack
 
-from ..base import Recurrence, grouped
+from ..base import Recurrence, unflatten_weight
 from ..flop_counter import list_flops, teach_flop_counters
 from ..reference import ReferenceEngine
 from .call import Call, Forward, Kernel
@@ -44,7 +44,7 @@ class Options(NamedTuple):
     def recurrence(self, tensors: Tensors, sizes: Tensor | None) -> Recurrence:
         """Return the recurrence with these tensors, without recomputation."""
         x, weight_ih, *rest = tensors
-        state, weight_hh = tuple(rest[: self.states]), grouped(rest[self.states : -3])
+        state, weight_hh = tuple(rest[: self.states]), unflatten_weight(rest[self.states : -3])
         bias_ih, bias_hh, theta = rest[-3:]
         return Recurrence(self.cell, x, state, weight_ih, weight_hh, bias_ih, bias_hh, theta, sizes, self.reverse)
 
@@ -58,7 +58,7 @@ class RegisteredOp(NamedTuple):
 
 
 def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence[Tensor]) -> tuple[Tensor, State]:
-    """Run a recurrence; ``recurrent`` are the tensors of its recurrent weight, see :func:`grouped`."""
+    """Run a recurrence; ``recurrent`` are the tensors of its recurrent weight, see :func:`unflatten_weight`."""
     run, state = recurrence, recurrence.state
     biases = (run.bias_ih, run.bias_hh, run.theta)
     tensors = (run.input, run.weight_ih, *state, *recurrent, *biases)
@@ -68,7 +68,7 @@ def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence
         if keep:
             output, *final = Eager.apply(registered, options, run.batch_sizes, *tensors)  # type: ignore[no-untyped-call]
             return output, tuple(final)
-        with torch._C._AutoDispatchBelowAutograd():
+        with BelowAutograd():
             done = registered.kernel.forward(options.call(tensors, run.batch_sizes), run.cell, run.recompute, keep)
         return done.output, tuple(done.state)
     if not torch.compiler.is_compiling():
@@ -82,7 +82,7 @@ def run_op(registered: RegisteredOp, recurrence: Recurrence, recurrent: Sequence
 
 def is_plain(tensors: Sequence[Tensor | None]) -> bool:
     """Say whether these are ordinary tensors that nothing is tracing: no compiler, no mode, no subclass, no meta."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if torch.compiler.is_compiling() or count_dispatch_modes():
         return False
     return all(t is None or (type(t) in (Tensor, Parameter) and not t.is_meta) for t in tensors)
 
@@ -104,7 +104,7 @@ class Eager(Function):
     @staticmethod
     def forward(ctx: Any, op: RegisteredOp, options: Options, sizes: Tensor | None, *tensors: Any) -> tuple[Tensor, ...]:
         """Run the kernel below autograd and save what its backward needs."""
-        with torch._C._AutoDispatchBelowAutograd():
+        with BelowAutograd():
             done = op.kernel.forward(options.call(tensors, sizes), options.cell, options.recompute, True)
         ctx.registered = op
         save(ctx, options, sizes, tensors, done)
@@ -114,7 +114,7 @@ class Eager(Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return gradients in the order of ``forward``'s arguments."""
         op: RegisteredOp = ctx.registered
-        traced = torch._C._len_torch_dispatch_stack() > 0  # a mode wants to see the op, and not what is inside
+        traced = count_dispatch_modes() > 0  # a mode wants to see the op, and not what is inside
         if traced:
             teach_flop_counters()
         return None, None, None, *pull_back(ctx, ctx.needs_input_grad[3:], grads, op.op_back if traced else op.kernel)

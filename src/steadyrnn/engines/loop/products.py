@@ -7,7 +7,7 @@ from torch import Tensor
 
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Gate, as_gates, grouped
+from ..base import Gate, as_gates, unflatten_weight
 from .family import History, flat, scratch
 
 __all__ = ["Dense", "Factored", "History", "Product", "flat", "gate_products", "product_of"]
@@ -111,7 +111,7 @@ class Factored(Product):
 
 def gate_products(tensors: list[Tensor]) -> list[tuple[slice, Product]]:
     """Return the product with each matrix, beside its columns among the gates (..., G * H)."""
-    weight = grouped(tensors)
+    weight = unflatten_weight(tensors)
     products = [product_of(gate) for gate in as_gates(weight)]
     result, start = [], 0
     for product in products:

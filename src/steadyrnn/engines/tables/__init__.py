@@ -1,1 +1,1 @@
-"""Tables that ``steadyrnn bench --calibrate`` measured, one file a device: how long each engine takes for a step."""
+"""Tables that ``steadyrnn bench --calibrate`` measured, one file per device: how long each engine takes for a step."""

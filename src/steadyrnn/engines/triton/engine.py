@@ -13,7 +13,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.checks import constant_result
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Engine, Recurrence, RecurrentWeight, flattened, stacked
+from ..base import Engine, Recurrence, RecurrentWeight, flatten_weight, stack_gates
 from ..loop.ops import register, run_op
 from .kernel import TritonKernel
 from .specs import spec_of
@@ -53,12 +53,12 @@ def choose_form(weight: RecurrentWeight, recurrence: Recurrence) -> list[Tensor]
         and recurrence.cell.record.kernel == "elman"
         and factored_is_faster(*weight.left.shape)
     ):
-        return flattened(weight.to(dtype))
-    return [stacked(weight, dtype)]
+        return flatten_weight(weight.to(dtype))
+    return [stack_gates(weight, dtype)]
 
 
 class TritonEngine(Engine):
-    """Every cell, activation of this package and width; one program runs a tile of rows over all of time."""
+    """Every cell, activation of this package and width; one program runs a tile of rows over all time steps."""
 
     name = "triton"
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ..base import Gate, grouped
+from ..base import Gate, unflatten_weight
 from ..loop.call import Call
 from ..loop.products import History, flat, product_of
 from .launch import Loop, inside, row_lengths
@@ -73,7 +73,7 @@ def weight_gradients(call: Call, spec: CellSpec, adjoint: Tensor, output: Tensor
         return [torch.cat([grad, sum_products(flat(adjoint[..., 2 * size :]), flat(extra))])]
     if len(call.recurrent) == 1:
         return [dense_gradient(history(call, adjoint, output))]
-    return product_of(cast(Gate, grouped(call.recurrent))).gradient(history(call, adjoint, output))
+    return product_of(cast(Gate, unflatten_weight(call.recurrent))).gradient(history(call, adjoint, output))
 
 
 def input_gradients(call: Call, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor]:

@@ -164,7 +164,7 @@ def project(call: Call, spec: CellSpec, out: Tensor) -> None:
 
 
 def theta_gradient(call: Call, loop: Loop) -> Tensor | None:
-    """Return the gradient of modReLU's shifts from the radial parts that the loop added up a row."""
+    """Return the gradient of modReLU's shifts from the radial parts that the loop summed per row."""
     if call.theta is None:
         return None
     return loop.result(loop.carry, 1)[:, : loop.gate].sum(0).to(call.theta.dtype)

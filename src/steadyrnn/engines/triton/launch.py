@@ -26,7 +26,7 @@ class Blocks(NamedTuple):
     precision: str = "ieee"
     """Of products: ``"tf32x3"`` and ``"tf32"`` are for benchmarks."""
     stay: bool = False
-    """Whether a weight of one block a gate stays in registers over all of time."""
+    """Whether a weight of one block per gate stays in registers for all time steps."""
     upcast: bool = False
     """Whether 16-bit operands are widened before products, as the interpreter needs it."""
 

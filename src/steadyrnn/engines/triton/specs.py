@@ -22,7 +22,7 @@ class CellSpec:
     shared: tuple[int, int]
     """Vectors exchanged between the units, forwards and backwards."""
     carried: tuple[int, int]
-    """Vectors a unit hands to itself, forwards and backwards."""
+    """How many vectors each unit passes to its own next step, forward and backward."""
     adjoints: int
     """Vectors of the gates' gradient."""
     pulled: int

@@ -28,7 +28,7 @@ def emit(memory, h, cols, place, sizes, HALF: tl.constexpr, HALVES: tl.constexpr
 
 @triton.jit
 def rnn_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
-    r"""Run :math:`h^+ = \varphi(g + W h)`; the pre-activation is kept where asked for."""
+    r"""Run :math:`h^+ = \varphi(g + W h)`; the pre-activation is kept where requested."""
     narrow(memory, place, sizes, SETUP)
     for u in range(0, sizes.span, SETUP.units):
         cols, at, mask = tile_of(u, place, sizes, 1, SETUP)
@@ -71,7 +71,7 @@ def blend(memory, h, z, n, cols, place, sizes, SETUP: tl.constexpr):
 
 @triton.jit
 def gru_after_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
-    """Run the GRU with the reset gate behind the product; r, z, n and that product are kept where asked for."""
+    """Run the GRU with the reset gate behind the product; r, z, n and that product are kept where requested."""
     for u in range(0, sizes.span, SETUP.units):
         cols, at, mask = tile_of(u, place, sizes, 3, SETUP)
         r, z, n = three_gates(memory, at, mask, sizes, SETUP)
@@ -93,7 +93,7 @@ def gru_after_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.
 
 @triton.jit
 def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
-    r"""Run the GRU with the reset gate before the product; r, z, n and :math:`r \circ h` are kept where asked for."""
+    r"""Run the GRU with the reset gate before the product; r, z, n and :math:`r \circ h` are kept where requested."""
     gated = memory.shared + vector(place.side, 1, SETUP.parts, sizes)
     state = memory.carry + vector(place.side, 0, SETUP.carried, sizes)
     for u in range(0, sizes.span, SETUP.units):
@@ -124,7 +124,7 @@ def gru_before_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl
 
 @triton.jit
 def lstm_step(memory, blocks, place, sizes, VALUE: tl.constexpr, SETUP: tl.constexpr):
-    """Run the LSTM; i, f, g, o and the new cell are kept where asked for."""
+    """Run the LSTM; i, f, g, o and the new cell are kept where requested."""
     for u in range(0, sizes.span, SETUP.units):
         cols, at, mask = tile_of(u, place, sizes, 4, SETUP)
         i, f, g = three_gates(memory, at, mask, sizes, SETUP)

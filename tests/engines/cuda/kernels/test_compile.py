@@ -21,8 +21,7 @@ from steadyrnn.engines.cuda.plan.direct import direct_layout
 from steadyrnn.engines.cuda.plan.factored import factored_layout
 from steadyrnn.engines.cuda.plan.layouts import gather_layout, scatter_layout
 from steadyrnn.engines.cuda.plan.windows import window_layout
-from steadyrnn.gpu import kernel_cache
-from steadyrnn.gpu import nvrtc as room
+from steadyrnn.gpu import kernel_cache, nvrtc
 from steadyrnn.gpu.kernel_cache import cache_folder
 from steadyrnn.gpu.nvrtc import compile_source, source, word
 from tests.support.layouts import shape_with
@@ -54,7 +53,7 @@ class Wanted(NamedTuple):
 
     @property
     def architecture(self) -> str:
-        return f"sm_{room.architecture(dict(self.defined))}"
+        return f"sm_{nvrtc.architecture(dict(self.defined))}"
 
 
 def gather(kind: str, variant: dense.Variant) -> Wanted:
@@ -137,7 +136,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """A compiler to count with, and an empty cache."""
     compiler = Fake()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(room.driver, "_nvrtc_compile", compiler)
+    monkeypatch.setattr(nvrtc.driver, "_nvrtc_compile", compiler)
     return compiler
 
 
@@ -285,7 +284,7 @@ def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypat
         both.wait(10)  # neither has written when the other looks
         return fake(*arguments, compute_capability)
 
-    monkeypatch.setattr(room.driver, "_nvrtc_compile", together)
+    monkeypatch.setattr(nvrtc.driver, "_nvrtc_compile", together)
     threads = [threading.Thread(target=lambda: found.append(compile_source(TEXT, ENTRY, CAPABILITY))) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -301,7 +300,7 @@ def test_threads_that_compile_at_once_leave_one_whole_file(fake: Fake, monkeypat
 PROCESS = """
 import sys, time
 from pathlib import Path
-from steadyrnn.gpu import nvrtc as room
+from steadyrnn.gpu import nvrtc
 
 here, me, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
@@ -311,8 +310,8 @@ def together(text, entry, compute_capability):
         time.sleep(0.001)
     return b"code" * 2**18, entry
 
-room.driver._nvrtc_compile = together
-assert room.compile_source("text", "run", "90") == b"code" * 2**18
+nvrtc.driver._nvrtc_compile = together
+assert nvrtc.compile_source("text", "run", "90") == b"code" * 2**18
 """
 
 

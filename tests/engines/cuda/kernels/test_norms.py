@@ -21,7 +21,7 @@ def drawn(rows: int, size: int, device: str = "cpu") -> Tensor:
 
 
 def is_right(x: Tensor) -> bool:
-    """Say whether the largest square is right, but for rounding."""
+    """Say whether the largest square is right up to rounding."""
     truth = float(x.double().square().sum(-1).max())
     return abs(float(largest_square(x)) - truth) <= (x.shape[-1] + 2) * EPS * truth
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyrnn.activations import ACTIVATIONS, Absolute, Activation
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence, flattened
+from steadyrnn.engines.base import Engine, Recurrence, flatten_weight
 from steadyrnn.engines.cuda.engine import loop_of
 from steadyrnn.engines.cuda.kernels.codes import ACTIVATIONS as CODES
 from steadyrnn.engines.cuda.kernels.dense import Rows
@@ -107,7 +107,7 @@ class LoopEngine(Engine):
         return None
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
-        return run_op(OP, recurrence, flattened(recurrence.weight_hh))
+        return run_op(OP, recurrence, flatten_weight(recurrence.weight_hh))
 
 
 @pytest.mark.parametrize("in_factors", [False, True], ids=["dense", "factored"])

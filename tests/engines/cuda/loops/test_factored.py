@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence, flattened
+from steadyrnn.engines.base import Engine, Recurrence, flatten_weight
 from steadyrnn.engines.cuda.loops.factored import (
     FactoredLoop,
     arrange_weight,
@@ -65,7 +65,7 @@ def _poison() -> Iterator[None]:
 
 
 class AloneKernel(Kernel):
-    """The factored loop and nothing else, whether it pays or not."""
+    """The factored loop and nothing else, whether it is faster or not."""
 
     def forward(self, call: Call, cell: Cell, recompute: bool, keep: bool) -> Forward:
         return FactoredLoop(call, cell.activation).forward(keep)
@@ -92,7 +92,7 @@ class AloneEngine(Engine):
         return refusal(recurrence)
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
-        return run_op(OP, recurrence, flattened(recurrence.weight_hh))
+        return run_op(OP, recurrence, flatten_weight(recurrence.weight_hh))
 
 
 def recurrence(name: str, case: Case, rank: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Recurrence:
@@ -171,7 +171,7 @@ def test_what_the_kernel_cannot_run_is_refused_with_the_reason() -> None:
     assert "no kernel for the cell" in refusal(recurrence("rnn-modrelu", Case(hidden=4), 2))
 
 
-def test_factors_are_kept_where_they_pay_and_multiplied_out_elsewhere() -> None:
+def test_factors_are_kept_where_they_are_faster_and_multiplied_out_elsewhere() -> None:
     thin, thick = (recurrence("rnn-tanh", Case(hidden=256), rank, torch.bfloat16) for rank in (8, 65))
     assert runs_in_factors(thin)
     assert [part.shape for part in arrange_weight(thin)] == [(256,), (256, 8), (256, 8)]

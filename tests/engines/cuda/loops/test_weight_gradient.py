@@ -60,7 +60,7 @@ def error(found: Tensor, left: list[Tensor], right: list[Tensor]) -> float:
 @emulated
 @pytest.mark.usefixtures("_emulated")
 @pytest.mark.parametrize("columns", [1, 5, 8])
-def test_three_parts_are_a_number_but_for_its_last_bit(columns: int) -> None:
+def test_three_parts_are_a_number_up_to_its_last_bit(columns: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(40, columns) * 10.0 ** torch.randint(-20, 21, (40, columns))
     to = torch.empty(43, 24, dtype=torch.bfloat16)
@@ -177,13 +177,13 @@ def test_a_call_gets_the_products_that_torch_would_give_it(
     runs = (torch.arange(steps).unsqueeze(1) < torch.tensor(lengths if ragged else [steps] * 4)).unsqueeze(2)
     adjoint, states, inner = (runs * torch.randn(steps, 4, wide * hidden) for wide in (gates, 1, 1))
 
-    def found(ours: bool) -> list[Tensor | None]:
+    def compute(ours: bool) -> list[Tensor | None]:
         monkeypatch.setattr(weight_gradient, "is_faster", lambda adjoint, states: ours)
         monkeypatch.setattr(input_projection, "is_faster", lambda x, results: ours)
         grad_x, grad_w, grad_b, grad_hh = family.dense_products(adjoint, states, True, inner if cell == 1 else None)
         return [grad_x, grad_w, grad_b, *grad_hh, family.project(bias_ih, torch.empty(steps, 4, gates * hidden))]
 
-    for ours, plain in zip(found(True), found(False), strict=True):
+    for ours, plain in zip(compute(True), compute(False), strict=True):
         assert (ours is None) == (plain is None)
         if ours is not None and plain is not None:
             torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)

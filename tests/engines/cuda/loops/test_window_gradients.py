@@ -13,7 +13,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.certify import read_layers
-from steadyrnn.engines.base import Engine, Recurrence, stacked
+from steadyrnn.engines.base import Engine, Recurrence, stack_gates
 from steadyrnn.engines.cuda.kernels import windows as window_kernel
 from steadyrnn.engines.cuda.kernels.windows import Way
 from steadyrnn.engines.cuda.loops.window_gradients import plain_windows
@@ -70,7 +70,7 @@ class Plain(Fused):
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         run, (k, *_), rows = recurrence, self.windows, recurrence.input.shape[1]
         assert isinstance(run.cell, RNNStep)
-        gates, weight = input_part(run), stacked(run.weight_hh, run.input.dtype)
+        gates, weight = input_part(run), stack_gates(run.weight_hh, run.input.dtype)
         output, end = plain_windows(gates, weight, cold(run, self.windows), Way(run.cell, self.windows, 0, k))
         head = output[k - 1] if k else run.state[0]
         for _ in range(self.sweeps):

@@ -25,7 +25,7 @@ _THREADS = 256
 
 
 def supports(tensor: Tensor) -> bool:
-    """Say whether products are better made of parts: in float32 on a GPU, unless TF32 was asked for, which is faster still.
+    """Say whether products are better made of parts: in float32 on a GPU, unless TF32 was requested, which is faster still.
 
     Example:
         >>> supports(torch.ones(2))  # on a CPU

@@ -10,7 +10,7 @@ from steadyrnn.activations import Activation
 from steadyrnn.errors import EngineError
 
 from ...loop.call import Call, Forward, Gradients
-from ...loop.family import Family, folded_bias
+from ...loop.family import Family, sum_biases
 from ...loop.products import Dense, flat
 from ..kernels.codes import ACTIVATIONS, CELLS
 from ..kernels.dense import Rows, gather, scatter
@@ -131,7 +131,7 @@ class ElmanLoop(GPUFamily):
         """Run the loop."""
         output, h_n = self.memory(self.hidden), torch.empty_like(self.starts[0])
         apart = self.bias_apart(output)
-        bias = folded_bias(self.call) if apart is None else self.call.bias_ih
+        bias = sum_biases(self.call) if apart is None else self.call.bias_ih
         gates = self.project(bias, self.call.input.new_empty(self.steps, self.batch, self.hidden))
         stash = self.stash() if keep else gates.new_empty(0)
         more = {} if apart is None else {"bias": apart}
@@ -191,7 +191,7 @@ class GatedLoop(GPUFamily):
         """Return the bias of the input part and, of a GRU, the one inside the reset gate."""
         call, wide = self.call, 2 * self.hidden
         if self.cell == CELLS["lstm"]:
-            return folded_bias(call), None
+            return sum_biases(call), None
         inside = self.starts[0].new_zeros(self.hidden) if call.bias_hh is None else call.bias_hh[wide:].contiguous()
         if call.bias_hh is None:
             return call.bias_ih, inside

@@ -8,7 +8,7 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from ...base import Recurrence, stacked
+from ...base import Recurrence, stack_gates
 from ...loop.call import Call
 from ...loop.products import History, flat
 from ..kernels.codes import NUMBERS, supports_elman
@@ -68,7 +68,7 @@ def arrange_weight(recurrence: Recurrence) -> list[Tensor]:
     weight, dtype = recurrence.weight_hh, recurrence.input.dtype
     if isinstance(weight, DiagonalLowRank) and runs_in_factors(recurrence):
         return list(weight.to(dtype))
-    return [stacked(weight, dtype).contiguous()]
+    return [stack_gates(weight, dtype).contiguous()]
 
 
 def factor_gradients(weight: DiagonalLowRank, history: History, along: Tensor) -> list[Tensor]:

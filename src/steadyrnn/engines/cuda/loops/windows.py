@@ -14,8 +14,8 @@ from steadyrnn.errors import EngineError
 from steadyrnn.gpu.device import has_bf16_tensor_cores
 
 from ...async_result import norm_above
-from ...base import Recurrence, stacked
-from ...loop.family import folded_bias
+from ...base import Recurrence, stack_gates
+from ...loop.family import sum_biases
 from ...windows import Windows
 from ..kernels.codes import supports_elman
 from ..kernels.windows import Way, run_windows
@@ -47,7 +47,7 @@ def refusal(recurrence: Recurrence, keep: bool) -> str | None:
     if keep and activation is not None and not activation.from_output:
         return "a gradient is wanted, and outputs do not show where the activation bends"
     if keep and recurrence.recompute:
-        return "its kernel keeps every state, and recompute was asked for"
+        return "its kernel keeps every state, and recompute was requested"
     if x.dtype != torch.float32:
         return f"its dtype is {x.dtype}"
     if recurrence.state[0].shape[-1] > WIDEST:
@@ -78,7 +78,7 @@ def input_part(recurrence: Recurrence) -> Tensor:
         >>> input_part(Recurrence(CELLS["rnn-tanh"], torch.ones(3, 1, 1), (zero,), zero + 2, zero)).flatten()
         tensor([2., 2., 2.])
     """
-    part: Tensor = InputPart.apply(recurrence.input, recurrence.weight_ih, folded_bias(recurrence))  # type: ignore[no-untyped-call]
+    part: Tensor = InputPart.apply(recurrence.input, recurrence.weight_ih, sum_biases(recurrence))  # type: ignore[no-untyped-call]
     return part
 
 
@@ -118,7 +118,7 @@ class FusedWindows:
             raise EngineError(f"There is no kernel for the cell {recurrence.cell.key}.")
         self.gates, self.windows, self.measure, self.keep = gates, windows, measure, keep
         self.cell = recurrence.cell
-        self.weight = stacked(recurrence.weight_hh, gates.dtype).contiguous()  # (H, H)
+        self.weight = stack_gates(recurrence.weight_hh, gates.dtype).contiguous()  # (H, H)
         self.output, self.trail = gates[:0], gates[:0]  # of the last run; of warm-ups, see `Passed`
         self.head = gates[:0]  # state of the first window behind its warm-up, (B, H)
         self.version = 0  # how often torch had seen outputs change
@@ -153,16 +153,16 @@ class FusedWindows:
             self.squares.append(squares.max())
         return output, end, led, trail
 
-    def frozen(self) -> "FusedWindows":
-        """Return the same without graph, gates and weight, for its states; see :meth:`touched`."""
+    def copy_states(self) -> "FusedWindows":
+        """Return the same without graph, gates and weight, for its states; see :meth:`is_changed`."""
         kept = copy.copy(self)
         kept.gates, kept.weight = (t.new_empty(0, *t.shape[1:]) for t in (self.gates, self.weight))
         kept.version = self.output._version
         kept.output, kept.trail, kept.head = self.output.detach(), self.trail.detach(), self.head.detach()
         return kept
 
-    def touched(self) -> bool:
-        """Say whether outputs, which are the caller's own, were changed since they were frozen."""
+    def is_changed(self) -> bool:
+        """Say whether outputs, which are the caller's own, were changed since :meth:`copy_states`."""
         return self.output._version != self.version
 
     def largest(self) -> float:

@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
 
 def rows_of(batch: int, at_once: int, most: int) -> int:
-    """Return how many rows a tile has where ``at_once`` run side by side: no more rounds than must be, and those alike.
+    """Return the number of rows per tile where ``at_once`` run side by side: no more rounds than must be, and those alike.
 
     Example:
         >>> rows_of(128, 15, 100), rows_of(1000, 15, 16)
@@ -226,10 +226,10 @@ def cheapest(layouts: list[Layout], batch: int, processors: int) -> Layout | Non
 
 def fitting_ones(choices: Iterable[Callable[[int], Layout | None]], batch: int, processors: int) -> list[Layout]:
     """Return the layouts of choices that fit, each with as many rows as are wanted or fit."""
-    return [layout for choice in choices if (layout := fitting(choice, batch, processors)) is not None]
+    return [layout for choice in choices if (layout := fit_layout(choice, batch, processors)) is not None]
 
 
-def fitting(at: Callable[[int], Layout | None], batch: int, processors: int) -> Layout | None:
+def fit_layout(at: Callable[[int], Layout | None], batch: int, processors: int) -> Layout | None:
     """Return the layout with as many rows as are wanted or fit; None if there is none."""
     for most in (1024, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1):
         example = at(min(most, batch)) or at(8)

@@ -51,7 +51,7 @@ class Product(NamedTuple):
 
 
 def shuffles(each: int, split: int) -> int:
-    """Return how many numbers a lane gives away to add up ``each`` results of ``split`` lanes.
+    """Return how many numbers each lane gives away to add up ``each`` results of ``split`` lanes.
 
     Example:
         >>> shuffles(8, 32)

@@ -1,7 +1,7 @@
 // The Elman cell, and its adjoint, where one block holds the whole weight and runs ROWS rows: a step has one barrier. Beside
 // those of numbers.cu, activations.cu and packed.cu: BACK, KEEP (the arguments of the activation).
 //
-// What a step reads of device memory is read when the one before has used its own; lines are asked for EARLY steps ahead.
+// What a step reads of device memory is read when the one before has used its own; lines are prefetched EARLY steps ahead.
 
 #define EARLY 16
 #define READ (BACK ? 2 : 1)  // numbers of an entry that a step reads

@@ -5,7 +5,7 @@
 // lanes are added by halving: in each round a lane gives away half of its results. Entry j of lane s is result j ^ turned(s),
 // its bits reversed, so that what is given away always lies in the upper half.
 //
-// Of the matrix, the first tile stays in registers; TILES more, of EACH_LATER results a lane, are read from shared memory.
+// Of the matrix, the first tile stays in registers; TILES more, of EACH_LATER results per lane, are read from shared memory.
 //
 // Defined by the caller: SPLIT, DEPTH (a multiple of 4), EACH, EACH_LATER, TILES, WARPS_K, WARPS_O, WARPS_R.
 

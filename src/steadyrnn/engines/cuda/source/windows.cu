@@ -6,7 +6,7 @@
 // Beside those of numbers.cu, activations.cu and bf16x3_product.cu: AT_ONCE (blocks on a multiprocessor), BACK, MEASURE, TRAIL (whether there is one), EVEN
 // (whether H is, and pairs are aligned).
 //
-// What a step reads is read when the one before has used its own; lines are asked for EARLY steps ahead.
+// What a step reads is read when the one before has used its own; lines are prefetched EARLY steps ahead.
 
 #define EARLY 8
 
