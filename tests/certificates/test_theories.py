@@ -38,8 +38,9 @@ def weights_of(module: torch.nn.Module) -> Weights:
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_every_cell_of_ours_has_a_theory(name: str) -> None:
-    assert CELLS[name].record.theorem in THEORIES
+def test_every_cell_of_torch_has_a_theory_and_any_other_has_one_or_names_none(name: str) -> None:
+    record = CELLS[name].record
+    assert record.theorem in THEORIES or (record.theorem is None and record.family not in ("rnn", "gru", "lstm"))
 
 
 def test_a_cell_without_a_theorem_is_refused_with_its_name() -> None:

@@ -6,10 +6,16 @@ import torch
 from torch import Tensor
 
 from steadyrnn.constraints import (
+    CayleyOrthogonal,
     CayleySpectral,
     Constraint,
+    ExpOrthogonal,
+    Free,
+    FullUnitary,
     HouseholderOrthogonal,
     Kind,
+    PolarOrthogonal,
+    RestrictedUnitary,
     Spectral,
     SpectralBall,
 )
@@ -101,7 +107,8 @@ def _between(size: int, seed: int, determinant: int, low: float, high: float) ->
 def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return a random member of a constraint's set, made without the constraint.
 
-    Unitary matrices have determinant 1 as real ones, and so has every Cayley transform.
+    ``size`` is any number from 1. ``determinant`` is the sign of the determinant; where the members of the set cannot have
+    both signs it is ignored: unitary matrices have determinant 1 as real ones, and so has every Cayley transform.
     """
     constraint = CASES[name]()
     match constraint:
@@ -109,10 +116,12 @@ def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.d
             matrix = _between(size, seed, determinant, center - radius, center + radius)
         case SpectralBall(bound=bound):
             matrix = _between(size, seed, determinant, 0.0, bound)
-        case _ if name.startswith("unitary"):
+        case RestrictedUnitary() | FullUnitary():
             matrix = _unitary(size, seed)
-        case _:
+        case Free() | CayleyOrthogonal() | ExpOrthogonal() | HouseholderOrthogonal() | PolarOrthogonal():
             matrix = orthogonal(size, seed, 1 if name == "cayley" else determinant)
+        case _:
+            raise KeyError(f"add a case for {name} to `member`")
     return matrix.to(dtype)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import steadyrnn as sr
 from steadyrnn.constraints.registry import CONSTRAINTS, JOINT
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.errors import ShapeError
 from steadyrnn.layers.weights import RecurrentWeights
 
 __all__ = ["DTYPES", "MODULES", "SETS", "ModuleCase", "default_dtype", "gradients", "outputs", "swapping", "violations"]
@@ -28,7 +29,18 @@ SETS: dict[str, Callable[[], Any]] = CONSTRAINTS | {
     "factorized-lie": lambda: sr.constraints.CayleySpectral(gradient="lie"),
 }
 """Every registered constraint on one matrix, and variants that take another way through the code."""
-RECTANGULAR = ("free", "spectral", "spectral-uneven", "spectral-clip", "spectral-penalty", "ball", "polar")
+
+
+def _is_rectangular(fresh: Callable[[], Any]) -> bool:
+    with torch.random.fork_rng(devices=()):  # tests draw the same numbers with or without this question
+        try:
+            fresh().raw(2, HIDDEN)
+        except ShapeError:
+            return False
+    return True
+
+
+RECTANGULAR = [name for name, fresh in SETS.items() if _is_rectangular(fresh)]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "contractive": {"length": 100, "train": 20},
     "stable-system": {"length": 7, "inputs": 5, "target": "system", "train": 20},
 }
+LONG: dict[str, dict[str, Any]] = {"recall": {"length": 40}, "largest": {"length": 40}}
+"""Settings on top of these where short examples are so few that two of them would be the same."""
 SPLITS = {"validation": 13, "test": 17}
 
 
