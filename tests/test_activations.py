@@ -1,5 +1,6 @@
 """What an activation promises: values, derivatives, slopes, and nothing but finite numbers."""
 
+import math
 import pickle
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import steadyrnn as sr
 from steadyrnn.activations import (
     ACTIVATIONS,
     Absolute,
@@ -267,9 +269,14 @@ def test_activation_defined_again_replaces_the_first() -> None:
         @dataclass(frozen=True)
         class Again(Softsign):
             name = "test_again"
+            slopes = steepness = (0.0, 3.0)
+            smoothness = 0.0
 
             def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
                 return factor * x
+
+            def derivative(self, x: Tensor) -> Tensor:
+                return torch.full_like(x, factor)
 
         return Again()
 
@@ -282,3 +289,52 @@ def test_learned_parameter_without_a_pullback_is_refused() -> None:
     ones = torch.ones(1, 1)
     with pytest.raises(ArgumentError, match="pullback"):
         Softsign().pullback(ones, ones, ones[0], torch.empty(1, 1))
+
+
+@dataclass(frozen=True)
+class Halved(Tanh):
+    """Another function than its base's; it restates what must be restated, and no fact that is optional."""
+
+    name = "test_halved"
+    slopes = steepness = (0.5, 1.0)
+    smoothness = math.inf
+
+    def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+        return torch.where(x < 1, x / 2, x - 0.5)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.where(x < 1, 0.5, torch.ones_like(x))
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu", "auto"])
+def test_another_value_is_what_every_engine_computes(engine: str) -> None:
+    layer = sr.RNN(2, 3, nonlinearity=Halved(), engine=engine, dtype=torch.float64)
+    torch.nn.init.zeros_(layer.weight_hh_l0)
+    x = torch.randn(4, 2, 2, dtype=torch.float64, requires_grad=True)
+    before = torch.nn.functional.linear(x, layer.weight_ih_l0, layer.bias_ih_l0 + layer.bias_hh_l0)
+    output = layer(x)[0]
+    torch.testing.assert_close(output, Halved().value(before))
+    (gradient,) = torch.autograd.grad(output.sum(), x)
+    torch.testing.assert_close(gradient, Halved().derivative(before) @ layer.weight_ih_l0)
+
+
+def test_facts_of_another_function_are_not_inherited() -> None:
+    assert (Halved().bounded_by, Halved().lower_limit, Halved().from_output, Halved().kernel) == (math.inf, None, False, None)
+    near = Halved().steepest_near(torch.full((1,), 9.0), torch.zeros(1))  # far from zero tanh would say that it is flat
+    assert float(near) == Halved.steepness[1]
+
+
+def test_a_renamed_activation_keeps_its_facts() -> None:
+    class Renamed(Tanh):
+        name = "test_renamed"
+
+    assert (Renamed().bounded_by, Renamed().from_output, Renamed().smoothness) == (1.0, True, Tanh.smoothness)
+
+
+@pytest.mark.parametrize("missing", ["derivative", "slopes", "steepness", "smoothness"])
+def test_another_value_with_the_derivative_or_slopes_of_its_base_is_refused(missing: str) -> None:
+    given = {"value": Halved.value, "derivative": Halved.derivative, "slopes": (0.0, 1.0), "steepness": (0.0, 1.0)}
+    given |= {"smoothness": math.inf, "name": f"test_without_{missing}"}
+    del given[missing]
+    with pytest.raises(ArgumentError, match=rf"overrides `value` of Tanh, so it must also define `{missing}`"):
+        type("Careless", (Tanh,), given)

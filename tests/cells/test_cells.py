@@ -202,9 +202,14 @@ def test_a_family_whose_key_leads_elsewhere_is_refused() -> None:
 def test_a_subclass_of_an_activation_has_no_kernel_of_its_own() -> None:
     class Doubled(Tanh):
         name = "doubled-tanh"
+        slopes = steepness = (0.0, 2.0)
+        smoothness = 2 * Tanh.smoothness
 
         def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
             return 2 * x.tanh()
+
+        def derivative(self, x: Tensor) -> Tensor:
+            return 2 - 2 * x.tanh().square()
 
     record = RNNStep(Doubled()).record
     assert (record.cudnn_mode, record.torch_name, record.onnx_name) == (None, None, None)

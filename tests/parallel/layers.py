@@ -14,7 +14,7 @@ GATED = ("LSTM", "GRU", "GRU, reset before")
 
 
 def rnn_of(
-    rate: float, nonlinearity: str = "tanh", size: int = 12, dtype: torch.dtype = torch.float64, **options: Any
+    rate: float, nonlinearity: str | sr.Activation = "tanh", size: int = 12, dtype: torch.dtype = torch.float64, **options: Any
 ) -> sr.RNN:
     """Return an RNN whose recurrent weights are Gaussian with spectral norm ``rate``."""
     rnn = sr.RNN(5, size, nonlinearity=nonlinearity, dtype=dtype, **options)

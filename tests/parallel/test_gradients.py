@@ -1,12 +1,14 @@
 """Gradients of the time-parallel layer: within their bound, within the tolerance, or refused."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
+from steadyrnn.activations import Activation
 from steadyrnn.errors import CertificateError, ConversionError
 from steadyrnn.parallel.module import Parallel
 from tests.parallel.layers import GATED, gated_of, rnn_of, states_of, unit_inputs
@@ -184,3 +186,47 @@ def test_the_gradient_bound_is_given_on_a_gpu() -> None:
         bound = fast.report.gradient
         truth = gradients(rnn, rnn, x, "all")
         assert float((found - truth).norm()) <= bound + 1e-12 * float(truth.norm())
+
+
+@dataclass(frozen=True)
+class Wavy(Activation):
+    """Bends at zero, and is curved beside it."""
+
+    name = "test_wavy"
+    slopes = steepness = (0.0, 1.0)
+    smoothness = math.inf
+    kinks = (0.0,)
+
+    def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+        return torch.where(x < 0, 0.0, x / 2 + (1e6 * x).sin() / 2e6)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.where(x < 0, 0.0, (1 + (1e6 * x).cos()) / 2)
+
+
+@dataclass(frozen=True)
+class Slanted(Activation):
+    """Linear on either side of zero, as it says."""
+
+    name = "test_slanted"
+    slopes = steepness = (0.25, 0.75)
+    smoothness = math.inf
+    kinks = (0.0,)
+    homogeneous = True
+
+    def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+        return torch.where(x < 0, x / 4, 3 * x / 4)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.where(x < 0, 0.25, 0.75)
+
+
+def test_a_curved_activation_with_a_kink_has_no_bound_on_its_gradient() -> None:
+    fast = sr.to_parallel(rnn_of(0.5, Wavy()), 1e-3, chunk=30)
+    fast(unit_inputs(301, 2, 5))[0].sum().backward()
+    with pytest.raises(CertificateError, match="'test_wavy', which is not smooth"):
+        _ = fast.report.gradient
+
+
+def test_the_gradient_of_a_users_piecewise_linear_activation_is_within_its_bound() -> None:
+    assert_gradient_within_bound(sr.to_parallel(rnn_of(0.8, Slanted()), 1e-5, chunk=50), "all")

@@ -16,6 +16,12 @@ ACTIVATION_CLASSES: dict[str, type["Activation"]] = {}
 """The class of each name, a user's own included; the one defined last where a class is defined anew."""
 _OWN_FUNCTION = ("kernel", "cudnn_mode", "torch_name", "onnx_name")
 """What says that others compute this very function: a subclass, which may compute another, does not inherit it."""
+_OF_THE_FUNCTION = (
+    "from_output", "elementwise", "bounded_by", "kinks", "homogeneous", "lower_limit", "tail_rate", "kernel_argument",
+    "value_", "pullback", "steepest_near", "slope_bounds",
+)  # fmt: skip
+"""What holds of one function only: a subclass with another ``value`` gets the defaults of these, where it gives none."""
+_REQUIRED = ("derivative", "slopes", "steepness", "smoothness")
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,9 @@ class Activation(ABC):
     r"""A function :math:`\varphi` applied to a pre-activation, with what can be proven from it.
 
     To add one, subclass it as a frozen dataclass whose fields (if any) are numbers. Give it the four class attributes
-    without a default. Those with a default are facts which, where they are left out, are not made use of.
+    without a default. Those with a default are facts which, where they are left out, are not made use of. Engines and
+    certificates rely on every fact that is given: a wrong one gives a wrong proof. A subclass of another activation that
+    overrides ``value`` inherits none of the facts, and must give the four attributes and ``derivative`` again.
 
     Attributes:
         name: Unique among activations.
@@ -32,7 +40,7 @@ class Activation(ABC):
         smoothness: The supremum of :math:`|\varphi''|`, infinite at a kink.
         from_output: Whether the derivative can be read off the output, so that engines need not keep the pre-activation.
         elementwise: Whether each entry of the value depends on the same entry of the argument only.
-        bounded_by: The supremum of :math:`|\varphi|`.
+        bounded_by: The supremum of :math:`|\varphi|`. Certificates bound the state by it.
         kinks: Where a piecewise linear function bends; empty for any other function.
         homogeneous: Whether :math:`\varphi(c x) = c \varphi(x)` for every :math:`c > 0`.
         lower_limit: The limit at minus infinity of a function that saturates there exponentially, else None.
@@ -78,6 +86,8 @@ class Activation(ABC):
         for fact in _OWN_FUNCTION:
             if fact not in cls.__dict__:
                 setattr(cls, fact, None)
+        if "value" in cls.__dict__:
+            cls._forget_other_functions()
         name = cls.__dict__.get("name")
         if name is None:
             return
@@ -85,6 +95,22 @@ class Activation(ABC):
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ArgumentError(f"`name` {name!r} of {cls.__qualname__} is taken by {known.__module__}.{known.__qualname__}.")
         ACTIVATION_CLASSES[name] = cls
+
+    @classmethod
+    def _forget_other_functions(cls) -> None:
+        """Drop what is inherited from an activation with another value: it says nothing about this one."""
+        others = [base for base in cls.__mro__[1:] if issubclass(base, Activation) and base is not Activation]
+        if not any("value" in base.__dict__ for base in others):
+            return
+        missing = [name for name in _REQUIRED if name not in cls.__dict__]
+        if missing:
+            raise ArgumentError(
+                f"{cls.__qualname__} overrides `value` of {others[0].__qualname__}, so it must also define "
+                f"{', '.join(f'`{name}`' for name in missing)}: what holds of another function may not hold of this one."
+            )
+        for name in _OF_THE_FUNCTION:
+            if name not in cls.__dict__:
+                setattr(cls, name, Activation.__dict__[name])
 
     @abstractmethod
     def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:

@@ -4,9 +4,10 @@ import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any, Generic, TypeVar
 
-__all__ = ["BaseCertificate", "Claim", "LayerRecord", "LayeredReport", "contraction_in_words", "rate_in_words"]
+__all__ = ["BaseCertificate", "Claim", "LayerRecord", "LayeredReport", "contraction_in_words", "format_above", "rate_in_words"]
 
 
 def contraction_in_words(rate: float) -> str:
@@ -39,7 +40,20 @@ def rate_in_words(rate: float) -> str:
 
 def _format_rate(rate: float) -> str:
     """Return a rate in six digits, or in as many as do not say 1."""
-    return next(text for digits in range(6, 18) if (text := f"{rate:.{digits}g}") != "1" or rate == 1)
+    return next(text for digits in range(6, 18) if (text := format_above(rate, digits)) != "1" or rate == 1)
+
+
+def format_above(bound: float, digits: int = 6) -> str:
+    """Write an upper bound in so many digits, rounded up: the number that is read is proven, too.
+
+    Example:
+        >>> format_above(0.81), format_above(0.1234561), format_above(1.2301e-5, 3), format_above(math.inf)
+        ('0.81', '0.123457', '1.24e-05', 'inf')
+    """
+    text = f"{bound:.{digits}g}"
+    if not float(text) < bound or not math.isfinite(bound):
+        return text
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(bound)):.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,7 @@ class Claim:
     @property
     def value_in_words(self) -> str:
         """The value as a table shows it: a constant that is not below 1 is no contraction."""
-        return rate_in_words(self.value) if "contraction" in self.name else f"{self.value:.6g}"
+        return rate_in_words(self.value) if "contraction" in self.name else format_above(self.value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as JSON can hold it."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import LayeredReport, LayerRecord
+from .base import LayeredReport, LayerRecord, format_above
 
 __all__ = ["LayerVerification", "Verification"]
 
@@ -64,8 +64,9 @@ class Verification(LayeredReport[LayerVerification]):
 
     def __str__(self) -> str:
         """Return the verification in words."""
+        error, residual = format_above(self.error, 3), format_above(self.residual, 3)
         return (
-            f"{self.module}: every output is within {self.error:.3g} (2-norm) of the exact run, rounding included.\n"
-            f"Largest residual of a step {self.residual:.3g}, contraction {self.rate:.6g} in the {self.norm}.\n"
+            f"{self.module}: every output is within {error} (2-norm) of the exact run, rounding included.\n"
+            f"Largest residual of a step {residual}, contraction {format_above(self.rate)} in the {self.norm}.\n"
             "Theorem: residual bound (docs/notes/verification.md)."
         )

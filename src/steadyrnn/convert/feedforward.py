@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import above, below, input_slack
+from steadyrnn.certificates.base import format_above
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
 from steadyrnn.certificates.reading import read_weights
@@ -62,11 +63,12 @@ class WindowReport:
 
     def __str__(self) -> str:
         """Return the report in words."""
-        readout = "" if self.readout_gain == 1 else f" Through a readout of norm {self.readout_gain:.6g}."
+        readout = "" if self.readout_gain == 1 else f" Through a readout of norm {format_above(self.readout_gain)}."
+        bound, states, rate = (format_above(number) for number in (self.bound, self.state_bound, self.contraction))
         return (
-            f"feed-forward on windows of {self.window} inputs: every output within {self.bound:.6g} of the recurrent one "
-            f"(asked: {self.eps:g}; outputs up to {self.state_bound:.6g}), for inputs of norm up to {self.input_bound:g}.\n"
-            f"Contraction {self.contraction:.6g} in the {self.norm}. {self.theorem}.{readout} Exact arithmetic; rounding comes "
+            f"feed-forward on windows of {self.window} inputs: every output within {bound} of the recurrent one "
+            f"(asked: {self.eps:g}; outputs up to {states}), for inputs of norm up to {self.input_bound:g}.\n"
+            f"Contraction {rate} in the {self.norm}. {self.theorem}.{readout} Exact arithmetic; rounding comes "
             "on top."
         )
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import input_slack
+from steadyrnn.certificates.base import format_above
 from steadyrnn.checks import assert_async
 from steadyrnn.errors import ArgumentError
 from steadyrnn.layers.rnn import RNN
@@ -32,9 +33,9 @@ class UnitaryPart:
 
     def __str__(self) -> str:
         """Say it in a line."""
-        radius = "" if self.radius is None else f", states within {self.radius:.4g}"
+        radius = "" if self.radius is None else f", states within {format_above(self.radius, 4)}"
         scaled = "" if self.scaling is None else f", units scaled by {min(self.scaling):.4g} to {max(self.scaling):.4g}"
-        return f"{self.name}: extra units {self.rank}, norm {self.norm:.6g}{radius}{scaled}"
+        return f"{self.name}: extra units {self.rank}, norm {format_above(self.norm)}{radius}{scaled}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,11 @@ class UnitaryReport:
         """Say it in a few lines."""
         inputs = "any input" if self.input_bound is None else f"inputs of 2-norm up to {self.input_bound:.6g}"
         steps = "any number of steps" if self.horizon is None else f"up to {self.horizon} steps"
-        promise = f"error at most {self.error_bound:.3g} beside rounding" if self.error_bound else "equal in exact arithmetic"
+        promise = (
+            f"error at most {format_above(self.error_bound, 3)} beside rounding"
+            if self.error_bound
+            else "equal in exact arithmetic"
+        )
         if self.radius is not None:
             promise += f", rounding {'' if self.rounding_proven else 'not '}counted in the radius"
         return "\n".join(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.certificates.base import format_above
 from steadyrnn.convert.feedforward import to_feedforward
 from steadyrnn.convert.parallel import to_parallel
 from steadyrnn.convert.plain_weights import plain_weights
@@ -109,9 +110,10 @@ def _parallel(model: Whole, wish: ConversionOptions) -> ConvertedModel:
     report = layer.report
     numbers = {"tol": report.tol, "truncation": report.truncation, "rounding": report.rounding}
     facts = {**numbers, "steps": 2048, "windows": report.windows, "depth": report.depth}
+    truncation, rounding = format_above(report.truncation, 3), format_above(report.rounding, 3)
     words = (
         f"time-parallel: 2,048 steps in windows ({report.windows}), {report.depth} steps deep; every state within "
-        f"{report.truncation:.3g} + {report.rounding:.3g} (truncation, rounding) of the sequential run"
+        f"{truncation} + {rounding} (truncation, rounding) of the sequential run"
     )
     code = (
         *_model_code(model, _layer_code(_layer(model))), LOAD,

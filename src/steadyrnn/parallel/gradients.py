@@ -46,13 +46,15 @@ _BLOCK = 2**22  # pre-activations checked at once
 def is_kinked(certificate: LayerCertificate) -> bool:
     """Say whether the layer's activation is linear on either side of zero.
 
+    A kink at zero alone does not say so, since a function may be curved beside it. A homogeneous one is linear there.
+
     Example:
         >>> from steadyrnn.certificates.certify import read_layers
         >>> [is_kinked(read_layers(sr.RNN(2, 3, nonlinearity=name))[0]) for name in ("relu", "tanh")]
         [True, False]
     """
     activation = certificate.weights.cell.record.activation
-    return activation is not None and activation.kinks == (0.0,)
+    return activation is not None and activation.homogeneous and activation.kinks == (0.0,)
 
 
 def gradient_refusal(certificates: list[LayerCertificate]) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from steadyrnn.bounds.norms import above
-from steadyrnn.certificates.base import LayeredReport, LayerRecord
+from steadyrnn.certificates.base import LayeredReport, LayerRecord, format_above
 from steadyrnn.errors import CertificateError
 
 from .gradients import Evidence
@@ -155,20 +155,21 @@ class ParallelReport(LayeredReport[LayerRun]):
 
     def __str__(self) -> str:
         """Return the report in words."""
+        rate = f"{format_above(self.rate)} in the {self.norm}"
         if not self.depth:
-            return f"time-parallel, not run yet: contraction {self.rate:.6g} in the {self.norm}, truncation to {self.tol:g}."
+            return f"time-parallel, not run yet: contraction {rate}, truncation to {self.tol:g}."
         swept = f" and {self.sweeps} sweeps" if self.sweeps else ""
         if self.verified is None:
-            within = f"{self.truncation:.3g} (asked: {self.tol:g}) plus rounding of {self.rounding:.3g} of the sequential run"
+            truncation, rounding = format_above(self.truncation, 3), format_above(self.rounding, 3)
+            within = f"{truncation} (asked: {self.tol:g}) plus rounding of {rounding} of the sequential run"
         else:
-            within = f"{self.verified:.3g} (asked: {self.tol:g}) of the exact run, rounding included"
-        gradient = self._gradient_or_none()
-        learned = (
-            "" if gradient is None else f"\nTruncation changes the gradient by at most {gradient:.3g}; rounding is not in it."
-        )
+            within = f"{format_above(self.verified, 3)} (asked: {self.tol:g}) of the exact run, rounding included"
+        gradient, learned = self._gradient_or_none(), ""
+        if gradient is not None:
+            learned = f"\nTruncation changes the gradient by at most {format_above(gradient, 3)}; rounding is not in it."
         return (
             f"time-parallel: every state within {within}, in {self.depth} steps one after another: {self.windows} windows of "
             f"{self.chunk} behind {self.warmup} of warm-up{swept}.\n"
-            f"Contraction {self.rate:.6g} in the {self.norm}. Proof: Lemma 1 of Miller and Hardt (2019) and windows of time "
+            f"Contraction {rate}. Proof: Lemma 1 of Miller and Hardt (2019) and windows of time "
             f"(docs/notes/mathematics.md, 6.1 to 6.{5 if self.verified is None else 6}).{learned}"
         )
