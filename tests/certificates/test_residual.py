@@ -17,6 +17,7 @@ from steadyrnn.engines.reference import ReferenceEngine
 from tests.support.recurrences import Case, as_dtype, make
 
 REFERENCE = ReferenceEngine()
+PROVEN = [name for name, cell in CELLS.items() if cell.record.theorem is not None]  # errors of others are refused before
 
 
 def plain(run: Recurrence) -> Recurrence:
@@ -33,7 +34,7 @@ def step_of(run: Recurrence, t: int, *state: Tensor) -> tuple[Tensor, ...]:
     return REFERENCE.run(run._replace(input=run.input[t : t + 1], state=state))[1]
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", PROVEN)
 @pytest.mark.parametrize("block", [1, 40, 2**18])
 @pytest.mark.parametrize("factored", [False, True])
 def test_residuals_are_those_of_single_steps(name: str, block: int, factored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
