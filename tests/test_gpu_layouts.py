@@ -43,7 +43,7 @@ def test_what_the_plan_takes_comes_first_and_is_compared(bench: Any) -> None:
 )
 def test_every_layout_runs(bench: Any, kernel: str, n: int, gates: int, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(bench, "timed", lambda call: calls.append(call()) or 6.0)
+    monkeypatch.setattr(bench, "measure", lambda call: calls.append(call()) or 6.0)
     emulate(monkeypatch, 4, dense)
     shape = bench.Shape(kernel, n, gates, 9, narrow)
     layouts = bench.layouts(shape, 4)

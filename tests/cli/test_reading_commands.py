@@ -202,7 +202,7 @@ def test_a_report_of_nothing_is_refused(program: Program) -> None:
     Path("empty").mkdir()
     done = program("report", "empty")
     assert done.status == 1
-    assert "no run in `empty`" in done.err
+    assert "`empty` contains no run" in done.err
 
 
 # data

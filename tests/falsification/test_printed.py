@@ -1,6 +1,6 @@
 """What the papers print and is false: the adversary, or an instance that is named there, beats each of them.
 
-Note [mathematics], section 9.
+See docs/notes/corrections.md.
 """
 
 import functools

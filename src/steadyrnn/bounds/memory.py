@@ -6,9 +6,9 @@ from collections.abc import Callable
 from steadyrnn.checks import check_count, check_number
 from steadyrnn.errors import ArgumentError, CertificateError
 
-from .norms import TINY, power_above, product_above
+from .norms import TINY, power_above, product_above, state_radius
 
-__all__ = ["first_step", "horizon", "truncation_error"]
+__all__ = ["first_step", "horizon", "state_radius", "truncation_error"]
 
 
 def first_step(enough: Callable[[int], bool]) -> int:

@@ -7,8 +7,6 @@
 // FAR, the first turn only sends the initial states: a turn without a product is what the adjoint has, and for a loop that may
 // leave the product out the compiler takes the registers that it is given (187 against 165).
 #define LEAD (FAR && !BACK)
-// Whether lengths of rows stay in registers. BACK, the step would be written twice if they did: each turn reads them.
-#define LENGTHS_ONCE (SETS == 1 && !BACK)
 #define BY_MEMORY (FAR || POSTED)  // whether messages lie in device memory, too
 #define READ (BACK ? 2 : GATES)    // numbers of an entry that a step reads
 #if BACK || !KEEP || (CELL == ELMAN && ACTIVATION != ABSOLUTE)
