@@ -3,7 +3,10 @@
 Each version runs in a process of its own and keeps its layers there. A row asks the two in turn for the time of a few calls,
 and its ratio is the median of the ratios of neighbours, so that a machine that is slow for a while is slow for both. The rows
 are those of ``bench_layers.py``, or with ``--device cuda`` those of ``gpu.py``. With the same folder twice the table shows how
-far two equal versions are apart: the noise that a difference must exceed.
+far two equal versions are apart: the noise that a difference must exceed. Every row is written to the file of results as it
+comes, and one that is there is not measured again. ``--again N`` measures the rows that are above ``ALLOWED`` again, in N more
+pairs of processes: which of two equal processes is faster differs from pair to pair, and the ratio of a row is the median over
+its pairs of processes.
 """
 
 import argparse
@@ -14,13 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import save, show
+from measure import RESULTS, save, show
 from torch import Tensor, nn
 
 CPU_SHAPES = [(784, 128, 128), (300, 32, 512), (100, 64, 256), (200, 1, 64), (10, 3, 8)]
@@ -28,6 +32,7 @@ CPU_FACTORED = [(100, 64, 1024, 16), (50, 64, 2048, 32)]
 GPU_KINDS = ("RNN-relu", "RNN-tanh", "RNN-leaky_relu", "RNN-abs", "GRU", "LSTM")
 ALLOWED = 1.03
 """A row above this ratio is measured again, and counts as slower if it stays there."""
+MODES = ("forward", "training")
 
 
 def rows(device: str) -> Iterator[dict[str, Any]]:
@@ -75,7 +80,7 @@ class Case:
         self.x = torch.randn(row["T"], row["B"], row["inputs"]).to(device, self.dtype)
         self.cotangent = torch.randn(row["T"], row["B"], row["n"]).to(device, self.dtype)
         self.calls = {"forward": 1, "training": 1}
-        for mode, target in (("forward", 0.02), ("training", 0.05)):
+        for mode, target in zip(MODES, (0.02, 0.05), strict=True):
             self.seconds(mode)
             self.calls[mode] = max(1, min(200, int(target / self.seconds(mode))))
             self.seconds(mode)
@@ -116,6 +121,7 @@ def work(device: str) -> None:
         asked = json.loads(line)
         if isinstance(asked, dict):
             case = None
+            torch.cuda.empty_cache()  # both versions hold a large row at once
             case = Case(device, asked)
             print("0", flush=True)
         elif case is not None:
@@ -145,6 +151,20 @@ class Version:
         return float(answer)
 
 
+def compile_kernels(sources: list[Path], wanted: list[dict[str, Any]], jobs: int) -> None:
+    """Run every row once, short, in ``jobs`` processes per version, so that its kernels are compiled and kept on disk."""
+
+    def serve(source: Path, part: int) -> None:
+        version = Version(source, "cuda")
+        for row in wanted[part::jobs]:
+            version.ask({**row, "T": 32})
+        version.process.terminate()
+
+    with ThreadPoolExecutor(jobs * len(sources)) as pool:
+        for done in [pool.submit(serve, source, part) for source in sources for part in range(jobs)]:
+            done.result()
+
+
 def take_turns(before: Version, after: Version, mode: str, repeats: int) -> list[tuple[float, float]]:
     """Return pairs of times, old and new; each version goes first in every other pair."""
     times = []
@@ -156,19 +176,33 @@ def take_turns(before: Version, after: Version, mode: str, repeats: int) -> list
 
 
 def compare(before: Version, after: Version, row: dict[str, Any], repeats: int) -> dict[str, Any]:
-    """Return the medians of both versions and the median ratio, per mode."""
-    before.ask(row), after.ask(row)
+    """Return the medians of both versions and the median ratio of this pair of processes, per mode."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda version: version.ask(row), (before, after)))
     found: dict[str, Any] = {"row": label(row)}
-    for mode in ("forward", "training"):
+    for mode in MODES:
         times = take_turns(before, after, mode, repeats)
-        ratios = [new / old for old, new in times]
-        if statistics.median(ratios) > ALLOWED:
+        if statistics.median(new / old for old, new in times) > ALLOWED:
             times += take_turns(before, after, mode, 3 * repeats)
-            ratios = [new / old for old, new in times]
         found[f"{mode}_before_ms"] = 1e3 * statistics.median(old for old, _ in times)
         found[f"{mode}_after_ms"] = 1e3 * statistics.median(new for _, new in times)
-        found[f"{mode}_ratio"] = statistics.median(ratios)
+        found[f"{mode}_ratio"] = statistics.median(new / old for old, new in times)
+        found[f"{mode}_ratios"] = [found[f"{mode}_ratio"]]
     return found
+
+
+def pool_pairs(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the ratios of its earlier pairs of processes and of one more."""
+    both = dict(second)
+    for mode in MODES:
+        both[f"{mode}_ratios"] = first.get(f"{mode}_ratios", [first[f"{mode}_ratio"]]) + second[f"{mode}_ratios"]
+        both[f"{mode}_ratio"] = statistics.median(both[f"{mode}_ratios"])
+    return both
+
+
+def slower(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the names of the rows that are above the allowed ratio."""
+    return [name for name, row in found.items() if max(row[f"{mode}_ratio"] for mode in MODES) > ALLOWED]
 
 
 def main() -> None:
@@ -180,6 +214,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the names of rows, * for anything")
     parser.add_argument("--repeats", type=int, default=11, help="pairs per row and mode")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after this time")
+    parser.add_argument("--jobs", type=int, default=0, help="processes per version that compile kernels first (GPU)")
+    parser.add_argument("--again", type=int, default=0, help="more pairs of processes for rows above the allowed ratio")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -187,17 +223,29 @@ def main() -> None:
     if options.before is None:
         parser.error("--before is needed")
     end = time.monotonic() + options.seconds
-    before, after = (Version(source, options.device) for source in (options.before, options.after))
-    found: list[dict[str, Any]] = []
-    for row in rows(options.device):
-        if fnmatchcase(label(row), f"*{options.only}*") and time.monotonic() < end:
-            found.append(compare(before, after, row, options.repeats))
-            line = found[-1]
-            print(f"{line['row']:44} {line['forward_ratio']:.3f} {line['training_ratio']:.3f}", file=sys.stderr, flush=True)
-            save(f"versions-{options.device}", found)
-    show(found)
-    slower = [row["row"] for row in found if max(row["forward_ratio"], row["training_ratio"]) > ALLOWED]
-    print(f"{len(found)} rows; slower by more than {ALLOWED - 1:.0%}: {', '.join(slower) or 'none'}")
+    sources = [options.before, options.after]
+    stored = RESULTS / f"versions-{options.device}.json"
+    lines = json.loads(stored.read_text())["rows"] if stored.exists() else []
+    found: dict[str, dict[str, Any]] = {line["row"]: line for line in lines}
+    every = {label(row): row for row in rows(options.device) if fnmatchcase(label(row), f"*{options.only}*")}
+    missing = [row for name, row in every.items() if name not in found]
+    if options.jobs:
+        compile_kernels(sources, missing, options.jobs)
+        print(f"compiled after {time.monotonic() - end + options.seconds:.0f} s", file=sys.stderr, flush=True)
+    for part in range(1 + options.again):
+        wanted = missing if part == 0 else [every[name] for name in slower(found) if name in every]
+        before, after = (Version(source, options.device) for source in sources)
+        for row in wanted:
+            if time.monotonic() < end:
+                line = compare(before, after, row, options.repeats)
+                name = line["row"]
+                found[name] = pool_pairs(found[name], line) if name in found else line
+                print(f"{name:44} {line['forward_ratio']:.3f} {line['training_ratio']:.3f}", file=sys.stderr, flush=True)
+                save(stored.stem, list(found.values()))
+        for version in (before, after):
+            version.process.terminate()
+    show([{key: value for key, value in line.items() if not key.endswith("ratios")} for line in found.values()])
+    print(f"{len(found)} rows; slower by more than {ALLOWED - 1:.0%}: {', '.join(slower(found)) or 'none'}")
 
 
 if __name__ == "__main__":
