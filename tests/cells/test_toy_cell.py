@@ -143,6 +143,11 @@ def test_a_layer_without_a_cell_is_refused() -> None:
         RecurrentLayer(3, 4)
 
 
+def test_a_missing_argument_is_named_with_the_class_of_the_layer() -> None:
+    with pytest.raises(TypeError, match=r"^MinimalLayer\.__init__\(\) missing .* 'hidden_size'"):
+        MinimalLayer(3)  # type: ignore[call-arg]
+
+
 def test_a_state_of_another_number_of_tensors_is_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="must be a pair"):
         make(MomentumStep())(sequence(), torch.zeros(1, 4, 4, dtype=torch.float64))

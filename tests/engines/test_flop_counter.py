@@ -10,7 +10,7 @@ from steadyrnn.cells.registry import CELLS
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.engines.select import ENGINES
 from tests.support.layers import KINDS, tensors_of
-from tests.support.recurrences import Case, make
+from tests.support.recurrences import CPU_CELLS, Case, make
 
 CASES = (
     Case(),
@@ -34,7 +34,7 @@ def _factored_is_always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_forward_counts_as_the_reference_does(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
     found, expected = (counted(lambda e=engine: ENGINES[e].run(run)) for engine in ("cpu", "reference"))
@@ -43,7 +43,7 @@ def test_forward_counts_as_the_reference_does(name: str, case: Case) -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_backward_counts_as_the_reference_does(name: str, case: Case, inside: bool) -> None:
     counts = {}
     for engine in ("cpu", "reference"):
@@ -61,7 +61,7 @@ def test_backward_counts_as_the_reference_does(name: str, case: Case, inside: bo
     assert counts["cpu"] == counts["reference"] > 0
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_recomputation_counts_the_run_again(name: str) -> None:
     def step(recompute: bool) -> int:
         run = make(CELLS[name], Case(steps=9, recompute=recompute))

@@ -7,11 +7,16 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.base import Cell
+from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.engines.base import Engine, Recurrence, RecurrentWeight, flatten_weight, unflatten_weight
+from steadyrnn.engines.cpu.engine import LOOPS
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-__all__ = ["Case", "as_dtype", "batch_sizes", "make", "results"]
+__all__ = ["CPU_CELLS", "Case", "as_dtype", "batch_sizes", "make", "results"]
+
+CPU_CELLS = [name for name, cell in CELLS.items() if cell.record.kernel in LOOPS]
+"""Registered cells that the CPU engine runs; it refuses the others."""
 
 
 @dataclass(frozen=True)

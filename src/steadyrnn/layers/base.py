@@ -1,7 +1,8 @@
 """The one driver: stacks, directions, dropout and lengths around an engine that runs one layer one way."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from types import FunctionType
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,17 @@ class RecurrentLayer(RecurrentWeights):
 
     proj_size = 0
     _warned = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Name an inherited constructor after the class, so that Python's message on a missing argument names it."""
+        super().__init_subclass__(**options)
+        if cls.__init__ is RecurrentLayer.__init__:
+            shared = cast(FunctionType, RecurrentLayer.__init__)
+            own = FunctionType(shared.__code__, shared.__globals__, shared.__name__, shared.__defaults__, shared.__closure__)
+            own.__dict__.update(shared.__dict__)
+            own.__kwdefaults__, own.__annotations__ = shared.__kwdefaults__, shared.__annotations__
+            own.__qualname__ = f"{cls.__qualname__}.__init__"
+            cls.__init__ = own  # type: ignore[method-assign]
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool | Literal["single"] = True,

@@ -13,7 +13,7 @@ from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
 from tests.support.errors import assert_within_budget, errors, unit_roundoff
 from tests.support.memory import poisoned_memory
-from tests.support.recurrences import Case, as_dtype, make, results
+from tests.support.recurrences import CPU_CELLS, Case, as_dtype, make, results
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 REFERENCE = ReferenceEngine()
@@ -65,6 +65,10 @@ def _factored_is_always_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steadyrnn.engines.cpu.engine.factored_is_faster", lambda size, rank, rows: True)
 
 
+def test_every_rnn_gru_and_lstm_is_run() -> None:
+    assert {name for name, cell in CELLS.items() if cell.record.family in ("rnn", "gru", "lstm")} <= set(CPU_CELLS)
+
+
 def reference_errors(name: str, case: Case, dtype: torch.dtype, seed: int, gradients: bool) -> dict[str, float]:
     """Return the reference's own errors in ``dtype``.
 
@@ -92,7 +96,7 @@ def check(name: str, case: Case, dtype: torch.dtype, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_cpu_engine_errs_no_more_than_twice_the_reference(name: str, case: Case, dtype: torch.dtype) -> None:
     check(name, case, dtype)
 
@@ -100,7 +104,7 @@ def test_cpu_engine_errs_no_more_than_twice_the_reference(name: str, case: Case,
 @pytest.mark.usefixtures("_factored_is_always_faster")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", FACTORED, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_factored_weights_err_no_more_than_twice_the_reference(name: str, case: Case, dtype: torch.dtype) -> None:
     check(name, case, dtype)
 
@@ -117,7 +121,7 @@ def cases(draw: st.DrawFn) -> Case:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 @given(case=cases(), seed=st.integers(0, 2**31))
 def test_cpu_engine_agrees_on_any_shape(name: str, case: Case, seed: int) -> None:
     check(name, case, torch.float64, seed)

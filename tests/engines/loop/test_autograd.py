@@ -17,7 +17,7 @@ from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.engines.select import ENGINES
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_equal_up_to_rounding
-from tests.support.recurrences import Case, make, results
+from tests.support.recurrences import CPU_CELLS, Case, make, results
 
 CPU, REFERENCE = ENGINES["cpu"], ReferenceEngine()
 BOTH = {name: ENGINES[name] for name in ("cpu", "reference")}
@@ -57,14 +57,14 @@ def outcome_of(run: Recurrence) -> Callable[..., tuple[Tensor, ...]]:
 
 
 @pytest.mark.parametrize("case", CHECKED, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_gradients_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
     assert torch.autograd.gradcheck(outcome_of(run), leaves(run), fast_mode=True)
 
 
 @pytest.mark.parametrize("case", CHECKED, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_second_derivatives_are_those_of_finite_differences(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
     assert torch.autograd.gradgradcheck(outcome_of(run), leaves(run), fast_mode=True)
@@ -82,7 +82,7 @@ def test_factored_second_derivatives_are_those_of_finite_differences(name: str) 
     assert torch.autograd.gradgradcheck(function, leaves(run), fast_mode=True)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_gradient_kept_for_a_second_derivative_is_the_plain_one(name: str) -> None:
     run = make(CELLS[name], SMALL)
     plain = torch.autograd.grad(CPU.run(run)[0].sum(), leaves(run), allow_unused=True)
@@ -91,7 +91,7 @@ def test_gradient_kept_for_a_second_derivative_is_the_plain_one(name: str) -> No
         assert_equal_up_to_rounding(b.detach(), a)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_chunks_that_share_weights_count_them_once_in_a_kept_gradient(name: str) -> None:
     run = make(CELLS[name], SMALL)
 
@@ -117,7 +117,7 @@ def test_factors_made_from_one_another_are_counted_once_in_a_kept_gradient() -> 
     assert_equal_up_to_rounding(gradient(True), gradient(False), operations=SMALL.steps)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_third_derivative_is_the_references(name: str) -> None:
     run = make(CELLS[name], SMALL)
 
@@ -132,7 +132,7 @@ def test_third_derivative_is_the_references(name: str) -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_two_forwards_before_one_backward_are_right(name: str, recompute: bool) -> None:
     case = Case(recompute=recompute)
     first, second = make(CELLS[name], case, seed=1), make(CELLS[name], case, seed=2)
@@ -144,7 +144,7 @@ def test_two_forwards_before_one_backward_are_right(name: str, recompute: bool) 
         assert_equal_up_to_rounding(a, b)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_backward_after_the_scratch_was_used_by_other_shapes_is_right(name: str) -> None:
     run = make(CELLS[name], Case(), torch.float32)
     kept = CPU.run(run)[0]
@@ -155,7 +155,7 @@ def test_backward_after_the_scratch_was_used_by_other_shapes_is_right(name: str)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_output_is_untouched_by_the_next_run(name: str) -> None:
     run = make(CELLS[name], Case(), torch.float32)
     output, state = CPU.run(run)
@@ -166,7 +166,7 @@ def test_output_is_untouched_by_the_next_run(name: str) -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_backward_twice_on_a_retained_graph_gives_the_same(name: str, recompute: bool) -> None:
     run = make(CELLS[name], Case(recompute=recompute), torch.float32)
     total = CPU.run(run)[0].sum()
@@ -175,7 +175,7 @@ def test_backward_twice_on_a_retained_graph_gives_the_same(name: str, recompute:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_gradient_of_the_final_state_alone_is_right(name: str) -> None:
     run = make(CELLS[name], Case(lengths=(4, 2, 0)))
     found = torch.autograd.grad(CPU.run(run)[1][-1].sum(), leaves(run))
@@ -184,7 +184,7 @@ def test_gradient_of_the_final_state_alone_is_right(name: str) -> None:
         assert_equal_up_to_rounding(a, b)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 @pytest.mark.parametrize("place", range(4))
 def test_only_what_needs_a_gradient_gets_one(name: str, place: int) -> None:
     run = make(CELLS[name], Case(), torch.float64)
@@ -198,7 +198,7 @@ def test_only_what_needs_a_gradient_gets_one(name: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("grad", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_values_without_gradients_are_the_same(name: str, grad: Any) -> None:
     run = make(CELLS[name], Case(), torch.float32)
     expected = CPU.run(run)[0].detach()
@@ -206,7 +206,7 @@ def test_values_without_gradients_are_the_same(name: str, grad: Any) -> None:
         assert_equal_up_to_rounding(CPU.run(run)[0].clone(), expected)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_run_after_inference_mode_works(name: str) -> None:
     run = make(CELLS[name], Case(), torch.float64)
     for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
@@ -218,7 +218,7 @@ def test_run_after_inference_mode_works(name: str) -> None:
 
 @pytest.mark.parametrize("case", [Case(), Case(lengths=(4, 2, 1)), Case(recompute=True)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_nan_stays_in_its_row(name: str, dtype: torch.dtype, case: Case) -> None:
     run = make(CELLS[name], case, dtype)
     clean = results(CPU, run)
@@ -235,7 +235,7 @@ def test_nan_stays_in_its_row(name: str, dtype: torch.dtype, case: Case) -> None
 
 
 @pytest.mark.parametrize("engine", BOTH)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_layout_of_the_tensors_does_not_matter(name: str, engine: str) -> None:
     run = make(CELLS[name], Case(), torch.float32)
     expected = results(BOTH[engine], run)
@@ -251,7 +251,7 @@ def test_layout_of_the_tensors_does_not_matter(name: str, engine: str) -> None:
         assert_equal_up_to_rounding(found[key], value)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_expanded_states_and_cotangents_are_right(name: str) -> None:
     run = make(CELLS[name], Case())
     single = tuple(s[:1].detach().clone().requires_grad_() for s in run.state)
@@ -298,7 +298,7 @@ def saved_numbers(run: Recurrence) -> int:
 
 
 @pytest.mark.parametrize("steps", [1, 9, 100])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_recompute_keeps_the_square_root_of_the_states(name: str, steps: int) -> None:
     run = make(CELLS[name], Case(steps=steps, recompute=True))
     states = sum(state.numel() for state in run.state)
@@ -306,7 +306,7 @@ def test_recompute_keeps_the_square_root_of_the_states(name: str, steps: int) ->
     assert segment_count(steps) ** 2 < steps + 2 * segment_count(steps)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_run_without_recompute_keeps_every_state(name: str) -> None:
     assert saved_numbers(make(CELLS[name], Case(steps=100))) >= 100 * 15
 

@@ -13,7 +13,7 @@ from steadyrnn.engines.cpu.engine import flush_denormals
 from steadyrnn.engines.loop import family
 from steadyrnn.engines.loop.family import Steps, scratch
 from steadyrnn.engines.select import ENGINES
-from tests.support.recurrences import Case, make
+from tests.support.recurrences import CPU_CELLS, Case, make
 
 DENORMAL = 5e-324
 CPU = ENGINES["cpu"]
@@ -70,14 +70,14 @@ def test_mode_that_was_on_stays_on() -> None:
         torch.set_flush_denormal(False)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_run_leaves_the_mode_as_it_was(name: str) -> None:
     run = make(CELLS[name], Case())
     CPU.run(run)[0].sum().backward()
     assert not flushing()
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_run_that_fails_leaves_the_mode_as_it_was(name: str) -> None:
     run = make(CELLS[name], Case())
     with pytest.raises(RuntimeError):
@@ -143,7 +143,7 @@ LONG_CASES = {
 
 @pytest.mark.parametrize(("engine", "gradients"), [("cpu", False), ("cpu", True), ("reference", False)])
 @pytest.mark.parametrize("case", LONG_CASES)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_no_run_keeps_an_object_of_each_step(name: str, case: str, gradients: bool, engine: str) -> None:
     # the reference under autograd has torch's own graph, a node an operation
     steps, options = 1024, dict(LONG_CASES[case])

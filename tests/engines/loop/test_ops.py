@@ -9,7 +9,7 @@ from steadyrnn.engines.base import Recurrence, flatten_weight
 from steadyrnn.engines.cpu.engine import OPS
 from steadyrnn.engines.select import ENGINES
 from tests.support.errors import assert_equal_up_to_rounding
-from tests.support.recurrences import Case, make
+from tests.support.recurrences import CPU_CELLS, Case, make
 
 CASES = (
     Case(),
@@ -59,7 +59,7 @@ def test_op_with_a_factored_weight_keeps_torchs_contract(name: str, case: Case) 
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_op_gives_what_a_plain_run_gives(name: str, case: Case) -> None:
     run = make(CELLS[name], case, torch.float32)
     wanted = [t for t in run.tensors if t is not None]
@@ -91,7 +91,7 @@ def test_op_without_gradients_keeps_no_stash(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_results_share_no_memory(name: str, case: Case) -> None:
     run = make(CELLS[name], case, torch.float32)
     found = op_of(name)(*arguments(run, keep=True))
@@ -100,7 +100,7 @@ def test_results_share_no_memory(name: str, case: Case) -> None:
     assert len(set(pointers)) == len(pointers)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_op_runs_on_meta_tensors(name: str) -> None:
     run = make(CELLS[name], Case(), torch.float32)
     on_meta = [_meta(argument) for argument in arguments(run, keep=True)]

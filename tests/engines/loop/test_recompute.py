@@ -7,7 +7,7 @@ from torch import Tensor
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.select import ENGINES
 from tests.support.errors import assert_within_budget
-from tests.support.recurrences import Case, make, results
+from tests.support.recurrences import CPU_CELLS, Case, make, results
 
 CASES = (
     Case(steps=10, batch=3, recompute=True),
@@ -36,7 +36,7 @@ def saved_numbers(engine: str, name: str, case: Case) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_reference_gives_the_same_with_recomputation(name: str, case: Case) -> None:
     run = make(CELLS[name], case)
     plain = results(ENGINES["reference"], run._replace(recompute=False))
@@ -53,7 +53,7 @@ def test_recomputation_keeps_far_less(engine: str, name: str) -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("lengths", [None, (0, 0, 0)], ids=["full", "empty"])
 @pytest.mark.parametrize("steps", [0, 3])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", CPU_CELLS)
 def test_final_states_are_memory_of_their_own(name: str, steps: int, lengths: tuple[int, ...] | None, recompute: bool) -> None:
     run = make(CELLS[name], Case(steps=steps, lengths=lengths, recompute=recompute))
     before = [state.detach().clone() for state in run.state]
