@@ -178,7 +178,8 @@ def test_factors_are_kept_where_they_are_faster_and_multiplied_out_elsewhere() -
     assert not runs_in_factors(thick)
     assert [part.shape for part in arrange_weight(thick)] == [(256, 256)]
     assert not is_faster(255, 8, 3)
-    assert is_faster(512, 128, 3) and not is_faster(512, 129, 3)  # half of the flops must go
+    assert is_faster(512, 128, 3)
+    assert not is_faster(512, 129, 3)  # half of the flops must go
 
 
 def test_factors_with_more_digits_than_the_input_are_rounded_to_its() -> None:
