@@ -76,6 +76,12 @@ def sequence_model(transition: Any = "free", **more: Any) -> nn.Module:
     return SequenceModel(layer, 1, dropout_state=0.2, dropout_logits=0.1)
 
 
+def plain_model(transition: Any = "free") -> nn.Module:
+    """Return a model without dropout, the same every time."""
+    torch.manual_seed(0)
+    return SequenceModel(RNN(2, 8, transition=transition), 1)
+
+
 def spectral_model() -> nn.Module:
     return sequence_model(Spectral(reflectors=3, radius=0.1))
 

@@ -1,11 +1,17 @@
-"""Best so far, stalls and reasons to stop."""
+"""Best so far, stalls and reasons to stop, alone and in a run."""
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from steadyrnn.train.settings import ScheduleSettings, StopSettings
+from steadyrnn.tasks.addition import Addition
+from steadyrnn.tasks.settings import AdditionSettings
+from steadyrnn.train.settings import OptimizerSettings, ScheduleSettings, StopSettings
 from steadyrnn.train.stopping import Standing, reason_to_stop
+from steadyrnn.train.trainer import train
+from tests.train.runs import addition, lines, new_run, plain_model, tiny
 
 PLATEAU = ScheduleSettings("plateau", patience=2)
 
@@ -88,3 +94,34 @@ def test_only_the_plateau_schedule_counts_stalls() -> None:
 )
 def test_a_run_stops_when_its_settings_say_so(settings: StopSettings, values: list[float], reason: str | None) -> None:
     assert reason_to_stop(settings, after(values), values[-1]) == reason
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason", "steps"),
+    [(StopSettings(), "finished", 14), (StopSettings(below=1e9), "below", 5), (StopSettings(patience=1), "patience", 10)],
+)
+def test_a_run_ends_for_its_reason(tmp_path: Path, stop: StopSettings, reason: str, steps: int) -> None:
+    settings = tiny(stop=stop, optimizer=OptimizerSettings("sgd", lr=0.0))
+    with new_run(tmp_path, settings) as run:
+        result = train(plain_model(), addition(), settings, run=run)
+    assert (result.reason, result.steps) == (reason, steps)
+    assert lines(run)[-1] == {"kind": "end", "step": steps, "reason": reason}
+    assert run.load("last").facts["reason"] == reason
+
+
+class Saturated(Addition):
+    """Has an accuracy that is perfect from the start."""
+
+    metric, higher_is_better = "accuracy", True
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return super().summary(sums) | {"accuracy": 1.0}
+
+
+def test_at_equal_metrics_the_weights_with_the_lowest_loss_are_kept_and_patience_waits_for_them(tmp_path: Path) -> None:
+    settings = tiny(steps=30, validate_every=3, stop=StopSettings(patience=1), optimizer=OptimizerSettings(lr=0.01))
+    with new_run(tmp_path, settings) as run:
+        result = train(plain_model(), Saturated(AdditionSettings(length=10, validation=24, test=24)), settings, run=run)
+    losses = {line["step"]: line["loss"] for line in run.metrics() if line["kind"] == "validation"}
+    assert result.best_step == min(losses, key=lambda step: losses[step]) > 3
+    assert result.best["loss"] == losses[result.best_step] == run.load("best").facts["validation"]["loss"]

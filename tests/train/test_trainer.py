@@ -4,7 +4,7 @@ import itertools
 import math
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from steadyrnn.train.settings import (
     OptimizerSettings,
     ProbeSettings,
     ScheduleSettings,
-    StopSettings,
     TrainSettings,
 )
 from steadyrnn.train.trainer import train
@@ -42,15 +41,10 @@ from tests.train.runs import (
     lines,
     new_run,
     noisy_probe,
+    plain_model,
     spectral_model,
     tiny,
 )
-
-
-def plain_model(transition: Any = "free") -> nn.Module:
-    """Return a model without dropout, the same every time."""
-    torch.manual_seed(0)
-    return SequenceModel(RNN(2, 8, transition=transition), 1)
 
 
 def trained(settings: TrainSettings, build: Callable[[], nn.Module] = plain_model) -> nn.Module:
@@ -251,19 +245,6 @@ def test_callbacks_are_not_called_unless_requested() -> None:
     train(plain_model(), addition(), tiny(), callbacks={"never": refuse})
 
 
-@pytest.mark.parametrize(
-    ("stop", "reason", "steps"),
-    [(StopSettings(), "finished", 14), (StopSettings(below=1e9), "below", 5), (StopSettings(patience=1), "patience", 10)],
-)
-def test_a_run_ends_for_its_reason(tmp_path: Path, stop: StopSettings, reason: str, steps: int) -> None:
-    settings = tiny(stop=stop, optimizer=OptimizerSettings("sgd", lr=0.0))
-    with new_run(tmp_path, settings) as run:
-        result = train(plain_model(), addition(), settings, run=run)
-    assert (result.reason, result.steps) == (reason, steps)
-    assert lines(run)[-1] == {"kind": "end", "step": steps, "reason": reason}
-    assert run.load("last").facts["reason"] == reason
-
-
 def test_epochs_count_where_steps_are_not_given() -> None:
     result = train(carrying_model(), RunningSum(), TrainSettings(epochs=2, batch_size=4, device="cpu"))
     assert result.steps == 8
@@ -353,24 +334,6 @@ def test_gradients_that_no_scale_makes_finite_end_a_run_in_float16() -> None:
     with pytest.raises(TrainingError, match=r"Step 3\d is not finite: its loss is \d.* and the norm of its gradients nan"):
         train(model, addition(), tiny(steps=60, autocast="float16"))
     assert_close(model.inner, plain_model(), rtol=0, atol=0)
-
-
-class Saturated(Addition):
-    """Has an accuracy that is perfect from the start."""
-
-    metric, higher_is_better = "accuracy", True
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return super().summary(sums) | {"accuracy": 1.0}
-
-
-def test_at_equal_metrics_the_weights_with_the_lowest_loss_are_kept_and_patience_waits_for_them(tmp_path: Path) -> None:
-    settings = tiny(steps=30, validate_every=3, stop=StopSettings(patience=1), optimizer=OptimizerSettings(lr=0.01))
-    with new_run(tmp_path, settings) as run:
-        result = train(plain_model(), Saturated(AdditionSettings(length=10, validation=24, test=24)), settings, run=run)
-    losses = {line["step"]: line["loss"] for line in run.metrics() if line["kind"] == "validation"}
-    assert result.best_step == min(losses, key=lambda step: losses[step]) > 3
-    assert result.best["loss"] == losses[result.best_step] == run.load("best").facts["validation"]["loss"]
 
 
 def test_a_run_is_a_function_of_weights_task_and_settings() -> None:
