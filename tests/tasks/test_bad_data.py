@@ -59,20 +59,24 @@ def test_a_file_with_one_altered_byte_is_refused_by_its_checksum(folder: Path, n
         path.write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "other"),
-    [
-        ("pixel-mnist", "mnist/train-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz"),
-        ("ptb", "ptb/ptb.valid.txt", "ptb/ptb.test.txt"),
-        ("ucr", "ucr/UCRArchive_2018/CBF/CBF_TRAIN.tsv", "ucr/UCRArchive_2018/CBF/CBF_TEST.tsv"),
-        ("bibtex", "bibtex/bibtex-train.arff", "bibtex/bibtex-test.arff"),
-        ("mediamill", "mediamill/mediamill_trSplit.txt", "mediamill/mediamill_tstSplit.txt"),
-    ],
-)
-def test_files_of_a_wrong_split_are_refused(folder: Path, name: str, one: str, other: str) -> None:
-    first, second = (folder / one).read_bytes(), (folder / other).read_bytes()
-    (folder / one).write_bytes(second)
-    (folder / other).write_bytes(first)
+SPLITS = {
+    "pixel-mnist": ("train-images", "t10k-images"),
+    "ptb": ("valid", "test"),
+    "ucr": ("TRAIN", "TEST"),
+    "bibtex": ("train", "test"),
+    "mediamill": ("trSplit", "tstSplit"),
+}
+"""In what the names of two files differ that have the same form."""
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_files_of_a_wrong_split_are_refused(folder: Path, name: str) -> None:
+    first, second = ([path for path in files(folder, name) if split in path.name] for split in SPLITS[name])
+    for one, other in zip(first, second, strict=True):
+        data = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+    assert first
     assert str(folder / FOLDERS.get(name, name)) in refusal(name)
 
 

@@ -24,25 +24,32 @@ test_a_bad_file_is_refused_with_its_path_and_the_reason = make_bad_file_test(
     lambda data: read_repository(data, WHERE, SIZES),
     WHERE,
     GOOD,
-    [
-        (GOOD, b"", "empty"),
-        (b"3 4 2", b"3 4", "rows features labels"),
-        (b"3 4 2", b"3 x 2", "rows features labels"),
-        (b"3 4 2", b"3 4 0", "rows features labels"),
-        (b"3 4 2", b"3 9999999999999 2", "4 features and 2 labels, but its first line says 3, 9999999999999 and 2"),
-        (b"\n1\n", b"\n", "3 rows, as its first line says, but has 2"),
-        (b"0,1 ", b"0,2 ", "line 2: labels must have numbers from 0 to 1"),
-        (b"0,1 ", b"1,1 ", "each once"),
-        (b"0,1 ", b"0,a ", "label,label"),
-        (b"3:1", b"4:1", "line 2: features must have numbers from 0 to 3"),
-        (b"3:1", b"0:1", "each once"),
-        (b"3:1", b"3", "label,label"),
-        (b"3:1", b"3:one", "label,label"),
-        (b"3:1", b"3:nan", "finite"),
-        (b"3:1", b"3:1e39", "float32"),
-        (b"\n1\n", b"\n1", "line end"),
-        (b"3:1", b"3:\xff", "plain text"),
-    ],
+    b"0.5",
+    "label,label",
+    {
+        GOOD: {b"": "empty"},
+        b"3 4 2": {
+            b"3 4": "rows features labels",
+            b"3 x 2": "rows features labels",
+            b"3 4 0": "rows features labels",
+            b"3 9999999999999 2": "4 features and 2 labels, but its first line says 3, 9999999999999 and 2",
+        },
+        b"\n1\n": {
+            b"\n": "3 rows, as its first line says, but has 2",
+            b"\n1": "line end",
+        },
+        b"0,1 ": {
+            b"0,2 ": "line 2: labels must have numbers from 0 to 1",
+            b"1,1 ": "each once",
+            b"0,a ": "label,label",
+        },
+        b"3:1": {
+            b"4:1": "line 2: features must have numbers from 0 to 3",
+            b"0:1": "each once",
+            b"3": "label,label",
+            b"3:\xff": "plain text",
+        },
+    },
 )
 
 

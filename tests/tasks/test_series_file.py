@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from steadyrnn.errors import DataError
 from steadyrnn.tasks.series_file import read_series
+from tests.tasks.bad_files import make_bad_file_test
 
 WHERE = Path("ucr") / "A_TRAIN.tsv"
 GOOD = b"1\t0.5\t-2e-1\n-1\t3\t4\n"
@@ -23,30 +23,38 @@ def test_labels_become_classes_in_the_order_given() -> None:
     assert series.dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "empty"),
-        (b"\n\n", "empty"),
-        (GOOD.replace(b"3", b"NaN"), "line 2 must hold finite numbers, but number 1 is nan"),
-        (GOOD.replace(b"4", b"inf"), "number 2 is inf"),
-        (GOOD.replace(b"4", b"4e38"), "float32"),
-        (GOOD.replace(b"-1\t3", b"nan\t3"), "0 is the label"),
-        (GOOD.replace(b"\t4", b""), "line 2 must have a label and 2 numbers, but has 2 fields"),
-        (GOOD.replace(b"\t4", b"\t4\t5"), "has 4 fields"),
-        (GOOD.replace(b"3", b"three"), "must hold numbers"),
-        (GOOD.replace(b"3", b""), "must hold numbers"),
-        (GOOD.replace(b"-1\t3", b"2\t3"), "a label among -1, 1, but has 2"),
-        (GOOD.replace(b"-1\t3", b"0.5\t3"), "but has 0.5"),
-        (GOOD.replace(b"\n", b"\r\n"), "has CR"),
-        (GOOD.replace(b"\t", b","), "release of 2015"),
-        (GOOD[:-1], "last line is cut off"),
-        (GOOD + b"1\t0\t0\n", "2 series, but has 3"),
-        (GOOD.split(b"\n")[0] + b"\n", "exchanged"),
-        (GOOD.replace(b"\n", b"\n\n", 1), "2 series, but has 3"),
-    ],
+test_a_bad_file_is_refused_with_its_path_and_the_reason = make_bad_file_test(
+    read,
+    WHERE,
+    GOOD,
+    b"0.5",
+    "must hold numbers",
+    {
+        GOOD: {
+            b"": "empty",
+            b"\n\n": "empty",
+        },
+        b"3": {
+            b"NaN": "line 2 must hold finite numbers, but number 1 is nan",
+            b"": "must hold numbers",
+        },
+        b"4": {b"inf": "number 2 is inf"},
+        b"-1\t3": {
+            b"nan\t3": "0 is the label",
+            b"2\t3": "a label among -1, 1, but has 2",
+            b"0.5\t3": "but has 0.5",
+        },
+        b"\t4": {
+            b"": "line 2 must have a label and 2 numbers, but has 2 fields",
+            b"\t4\t5": "has 4 fields",
+        },
+        b"\n": {b"\r\n": "has CR"},
+        b"\t": {b",": "release of 2015"},
+        b"4\n": {
+            b"4": "last line is cut off",
+            b"4\n1\t0\t0\n": "2 series, but has 3",
+        },
+        b"-1\t3\t4\n": {b"": "exchanged"},
+        b"\n-1": {b"\n\n-1": "2 series, but has 3"},
+    },
 )
-def test_a_bad_file_is_refused_with_its_path_and_the_reason(data: bytes, words: str) -> None:
-    with pytest.raises(DataError, match=words) as caught:
-        read(data)
-    assert str(WHERE) in str(caught.value)
