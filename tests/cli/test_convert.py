@@ -128,18 +128,19 @@ def test_a_second_conversion_does_not_overwrite_the_first(program: Program, runs
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "owner"),
+    ("words", "owner"),
     [
-        ("--eps", "-1", "feedforward"),
-        ("--eps", "0", "feedforward"),
-        ("--tol", "1e-3", "parallel"),
-        ("--horizon", "9", "unitary"),
-        ("--approximate", "", "unitary"),
+        ("--eps -1", "feedforward"),
+        ("--eps 0", "feedforward"),
+        ("--tol 1e-3", "parallel"),
+        ("--horizon 9", "unitary"),
+        ("--approximate", "unitary"),
     ],
 )
 @pytest.mark.parametrize("form", FORMS)
-def test_an_option_of_another_form_is_refused(program: Program, form: str, option: str, value: str, owner: str) -> None:
-    done = program("convert", "nowhere", "--to", form, option, *([value] if value else []))
+def test_an_option_of_another_form_is_refused(program: Program, form: str, words: str, owner: str) -> None:
+    option, *value = words.split()
+    done = program("convert", "nowhere", "--to", form, option, *value)
     refused = f"{option} belongs to --to {owner}, but the form is {form}" in done.err
     assert refused == (form != owner)
     assert done.status == (2 if refused else 1)  # of its own form it is read, and the run is not there

@@ -170,18 +170,18 @@ def test_a_wrong_word_is_led_to_a_right_one(program: Program, line: str, message
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "meant"),
+    ("words", "meant"),
     [
-        ("--model.nonlinearity", "rleu", "relu"),
-        ("--model.sigma", "sigmod", "sigmoid"),
-        ("--train.optimizer.name", "adamm", "adam"),
-        ("--train.schedule.name", "cosin", "cosine"),
-        ("--train.probe.names", "[spectrm]", "spectrum"),
-        ("--train.autocast", "bfloat", "bfloat16"),
+        ("--model.nonlinearity rleu", "relu"),
+        ("--model.sigma sigmod", "sigmoid"),
+        ("--train.optimizer.name adamm", "adam"),
+        ("--train.schedule.name cosin", "cosine"),
+        ("--train.probe.names [spectrm]", "spectrum"),
+        ("--train.autocast bfloat", "bfloat16"),
     ],
 )
-def test_a_wrong_name_as_a_value_is_led_to_a_right_one(program: Program, option: str, value: str, meant: str) -> None:
-    done = program("train", "addition", option, value)
+def test_a_wrong_name_as_a_value_is_led_to_a_right_one(program: Program, words: str, meant: str) -> None:
+    done = program("train", "addition", *words.split())
     assert (done.status, done.out) == (1, "")
     assert done.err.endswith(f"Did you mean `{meant}`?\n")
 
