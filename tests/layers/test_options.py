@@ -15,7 +15,7 @@ from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 from tests.support.activations import Softsign, Swell
 from tests.support.errors import assert_equal_up_to_rounding, distance, unit_roundoff
-from tests.support.layers import KINDS, constrained, states_of, tensors_of, zero_states
+from tests.support.layers import KINDS, assert_explained, constrained, states_of, tensors_of, zero_states
 
 STEPS, ROWS, WIDTH, HIDDEN = 5, 3, 3, 6
 
@@ -110,16 +110,11 @@ def test_engines_by_name_agree(kind: str, engine: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_explain_says_what_would_run_and_what_ran(kind: str) -> None:
-    layer = make(kind)
-    assert "has not run yet (or compiled only); it would run on engine cpu: first choice on cpu" in layer.explain()
-    layer(data())
-    assert layer.explain() == f"{type(layer).__name__} ran on engine cpu: first choice on cpu"
+    assert_explained(make(kind), data(), "cpu: first choice on cpu")
 
 
 def test_explain_says_that_a_name_was_requested() -> None:
-    layer = RNN(WIDTH, HIDDEN, engine="reference")
-    layer(data(torch.float32))
-    assert "engine reference: requested by name" in layer.explain()
+    assert_explained(RNN(WIDTH, HIDDEN, engine="reference"), data(torch.float32), "reference: requested by name")
 
 
 def test_explain_says_why_the_reference_ran() -> None:

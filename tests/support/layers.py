@@ -19,6 +19,7 @@ __all__ = [
     "KINDS",
     "PAIRS",
     "Counting",
+    "assert_explained",
     "assert_state_kept",
     "constrained",
     "layer_names",
@@ -72,6 +73,13 @@ def zero_states(layer: nn.Module, rows: int) -> Any:
     places = layer.num_layers * (2 if layer.bidirectional else 1)
     state = next(layer.parameters()).new_zeros(places, rows, layer.hidden_size)
     return (state, state.clone()) if isinstance(layer, LSTM | torch.nn.LSTM) else state
+
+
+def assert_explained(layer: nn.Module, x: Tensor, choice: str) -> None:
+    """Check that a layer says on which engine it would run and why, and says the same once it ran."""
+    assert f"has not run yet (or compiled only); it would run on engine {choice}" in layer.explain()
+    layer(x)
+    assert layer.explain() == f"{type(layer).__name__} ran on engine {choice}"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import steadyrnn as sr
 from steadyrnn.errors import EngineError
 from tests.support.errors import assert_equal_up_to_rounding, assert_within_budget, errors
-from tests.support.layers import tensors_of, zero_states
+from tests.support.layers import assert_explained, tensors_of, zero_states
 from tests.support.memory import poisoned_memory
 
 pytestmark = pytest.mark.gpu
@@ -53,10 +53,7 @@ def everything(layer: nn.Module, run: Any, *arguments: Any, **keywords: Any) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_says_that_it_ran_here(kind: str) -> None:
-    layer = layer_of(kind)
-    assert "engine cuda: requested by name" in layer.explain()
-    layer(data())
-    assert layer.explain() == f"{type(layer).__name__} ran on engine cuda: requested by name"
+    assert_explained(layer_of(kind), data(), "cuda: requested by name")
 
 
 @pytest.mark.filterwarnings("ignore")
