@@ -7,6 +7,9 @@ far two equal versions are apart: the noise that a difference must exceed. Every
 comes, and one that is there is not measured again. ``--again N`` measures the rows that are above ``ALLOWED`` again, in N more
 pairs of processes: which of two equal processes is faster differs from pair to pair, and the ratio of a row is the median over
 its pairs of processes.
+
+``--clock device`` adds up the time of the kernels on the GPU instead, from torch's profiler: it repeats within 1 %, where the
+time of a short call depends on the host. The time that a call needs on the host is not in it.
 """
 
 import argparse
@@ -26,6 +29,8 @@ from typing import Any
 import torch
 from measure import RESULTS, save, show
 from torch import Tensor, nn
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 CPU_SHAPES = [(784, 128, 128), (300, 32, 512), (100, 64, 256), (200, 1, 64), (10, 3, 8)]
 CPU_FACTORED = [(100, 64, 1024, 16), (50, 64, 2048, 32)]
@@ -64,9 +69,11 @@ def label(row: dict[str, Any]) -> str:
 class Case:
     """One row's layer, input and calls; it lives in the process of one version."""
 
-    def __init__(self, device: str, row: dict[str, Any]) -> None:
+    def __init__(self, device: str, row: dict[str, Any], clock: str) -> None:
         """Build the layer and the input, and make each call once."""
         import steadyrnn as sr
+
+        self.measure = self.kernel_seconds if clock == "device" else self.seconds
 
         torch.manual_seed(0)
         kind, _, activation = row["kind"].partition("-")
@@ -77,9 +84,14 @@ class Case:
         self.cast = bool(row["reflectors"]) and row["dtype"] != "float32"  # a factored weight is held in float32
         if not self.cast:
             self.layer.to(self.dtype)
-        self.x = torch.randn(row["T"], row["B"], row["inputs"]).to(device, self.dtype)
-        self.cotangent = torch.randn(row["T"], row["B"], row["n"]).to(device, self.dtype)
+        self.x = torch.randn(row["T"], row["B"], row["inputs"], device=device).to(self.dtype)
+        self.cotangent = torch.randn(row["T"], row["B"], row["n"], device=device).to(self.dtype)
         self.calls = {"forward": 1, "training": 1}
+        if clock == "device":
+            for mode in MODES:
+                self.run(mode)
+                self.calls[mode] = 5
+            return
         for mode, target in zip(MODES, (0.02, 0.05), strict=True):
             self.seconds(mode)
             self.calls[mode] = max(1, min(200, int(target / self.seconds(mode))))
@@ -111,8 +123,21 @@ class Case:
             torch.cuda.synchronize()
         return (time.perf_counter() - begin) / self.calls[mode]
 
+    def kernel_seconds(self, mode: str) -> float:
+        """Return the time that the kernels of one call take on the GPU, a kernel's slowest runs left out."""
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+            for _ in range(self.calls[mode]):
+                self.run(mode)
+            torch.cuda.synchronize()
+        times: dict[str, list[float]] = {}
+        for event in found.events():
+            if event.device_type == DeviceType.CUDA:
+                times.setdefault(event.name, []).append(event.device_time_total)
+        fast = {name: sorted(some)[: max(1, 3 * len(some) // 4)] for name, some in times.items()}
+        return 1e-6 * sum(statistics.fmean(fast[name]) * len(some) for name, some in times.items()) / self.calls[mode]
 
-def work(device: str) -> None:
+
+def work(device: str, clock: str) -> None:
     """Serve one version: each line asks for a row (``{...}``) or for the time of a mode."""
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -122,19 +147,19 @@ def work(device: str) -> None:
         if isinstance(asked, dict):
             case = None
             torch.cuda.empty_cache()  # both versions hold a large row at once
-            case = Case(device, asked)
+            case = Case(device, asked, clock)
             print("0", flush=True)
         elif case is not None:
-            print(case.seconds(asked), flush=True)
+            print(case.measure(asked), flush=True)
 
 
 class Version:
     """One version of the package in a process of its own."""
 
-    def __init__(self, source: Path, device: str) -> None:
+    def __init__(self, source: Path, device: str, clock: str) -> None:
         """Start the process; ``source`` is the folder that holds the package."""
         path = os.pathsep.join(filter(None, [str(source.resolve()), os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, __file__, "--serve", "--device", device]
+        command = [sys.executable, __file__, "--serve", "--device", device, "--clock", clock]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
         )
@@ -155,7 +180,7 @@ def compile_kernels(sources: list[Path], wanted: list[dict[str, Any]], jobs: int
     """Run every row once, short, in ``jobs`` processes per version, so that its kernels are compiled and kept on disk."""
 
     def serve(source: Path, part: int) -> None:
-        version = Version(source, "cuda")
+        version = Version(source, "cuda", "device")
         for row in wanted[part::jobs]:
             version.ask({**row, "T": 32})
         version.process.terminate()
@@ -211,7 +236,8 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="folder that holds the old package, such as OLD/src")
     parser.add_argument("--after", type=Path, default=Path(__file__).parents[1] / "src", help="the new one; this checkout's")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--only", default="", help="part of the names of rows, * for anything")
+    parser.add_argument("--clock", default="host", choices=("host", "device"), help="whose time is measured")
+    parser.add_argument("--only", default="", help="parts of the names of rows, divided by commas, * for anything")
     parser.add_argument("--repeats", type=int, default=11, help="pairs per row and mode")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after this time")
     parser.add_argument("--jobs", type=int, default=0, help="processes per version that compile kernels first (GPU)")
@@ -219,22 +245,23 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return work(options.device)
+        return work(options.device, options.clock)
     if options.before is None:
         parser.error("--before is needed")
     end = time.monotonic() + options.seconds
     sources = [options.before, options.after]
-    stored = RESULTS / f"versions-{options.device}.json"
+    stored = RESULTS / f"versions-{options.device}{'-kernels' if options.clock == 'device' else ''}.json"
     lines = json.loads(stored.read_text())["rows"] if stored.exists() else []
     found: dict[str, dict[str, Any]] = {line["row"]: line for line in lines}
-    every = {label(row): row for row in rows(options.device) if fnmatchcase(label(row), f"*{options.only}*")}
+    parts = [f"*{part}*" for part in options.only.split(",")]
+    every = {label(row): row for row in rows(options.device) if any(fnmatchcase(label(row), part) for part in parts)}
     missing = [row for name, row in every.items() if name not in found]
     if options.jobs:
         compile_kernels(sources, missing, options.jobs)
         print(f"compiled after {time.monotonic() - end + options.seconds:.0f} s", file=sys.stderr, flush=True)
     for part in range(1 + options.again):
         wanted = missing if part == 0 else [every[name] for name in slower(found) if name in every]
-        before, after = (Version(source, options.device) for source in sources)
+        before, after = (Version(source, options.device, options.clock) for source in sources)
         for row in wanted:
             if time.monotonic() < end:
                 line = compare(before, after, row, options.repeats)

@@ -23,6 +23,7 @@ class Variant(NamedTuple):
     activation: int  # see ACTIVATIONS
     back: bool
     keep: bool
+    ragged: bool = False  # whether rows have lengths of their own
 
 
 @cache
@@ -51,12 +52,13 @@ def run_elman(
             activation=activation, keep=keep,
         )  # fmt: skip
         return
-    run = compile_kernel(layout, Variant(NUMBERS[output.dtype], activation, back, keep), output.device)
+    variant = Variant(NUMBERS[output.dtype], activation, back, keep, rows.lengths is not None)
+    run = compile_kernel(layout, variant, output.device)
     nothing = output
     run(-(-batch // layout.rows), DIRECT_THREADS, 0, [
         gates, weight, nothing if bias is None else bias, nothing if begin is None else begin, output, extra, end,
         nothing if rows.lengths is None else rows.lengths, float(slope), steps, batch, size, int(bias is not None),
-        int(begin is not None), int(rows.lengths is not None), int(rows.backwards), int(given),
+        int(begin is not None), int(rows.backwards), int(given),
     ])  # fmt: skip
 
 

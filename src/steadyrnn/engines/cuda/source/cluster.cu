@@ -7,7 +7,15 @@
 // in device memory, too, and one thread sends it to all: it is read once for all, and more arrives at a time than from block
 // to block.
 //
-// Defined by the caller: BLOCKS (that share a weight), THREADS (of a block, those that compute), FAR.
+// Defined by the caller: BLOCKS (that share a weight), THREADS (of a block, those that compute), FAR; of a recurrence with a dense
+// weight RAGGED, whether rows have lengths of their own: 0, 1, or UNKNOWN, where an argument says it.
+
+#define UNKNOWN 2
+#if RAGGED == UNKNOWN
+#define HAS_LENGTHS(ragged) (ragged)
+#else
+#define HAS_LENGTHS(ragged) RAGGED
+#endif
 
 #define CLUSTERED (BLOCKS > 1 && !FAR)
 #define ALL_THREADS (THREADS + (FAR ? 128 : 0))  // FAR, four more warps: one announces messages, one fetches them

@@ -1,10 +1,13 @@
 // The Elman cell, and its adjoint, where one block holds the whole weight and runs ROWS rows: a step has one barrier. Beside
-// those of numbers.cu, activations.cu and packed.cu: BACK, KEEP (the arguments of the activation).
+// those of numbers.cu, activations.cu and packed.cu: BACK, KEEP (the arguments of the activation), RAGGED (whether
+// rows have lengths of their own).
 //
 // What a step reads of device memory is read when the one before has used its own; lines are prefetched EARLY steps ahead.
 
 #define EARLY 16
 #define READ (BACK ? 2 : 1)  // numbers of an entry that a step reads
+// Of two steps in a row the two states have fixed places; for more entries than one there are no registers.
+constexpr int UNROLL = ITEMS == 1 && !KEEP ? 2 : 1;
 
 typedef float State[ROWS][WIDE];
 
@@ -15,7 +18,7 @@ struct Tensors {
     const int* lengths;
 };
 struct Sizes {
-    int steps, batch, size, biased, begun, ragged, backwards, given;
+    int steps, batch, size, biased, begun, backwards, given;
 };
 
 // A block's rows and its way through time.
@@ -29,7 +32,7 @@ struct Walk : Tensors, Sizes {
 
     __device__ __forceinline__ Walk(const Tensors& tensors, const Sizes& sizes, float slope)
         : Tensors(tensors), Sizes(sizes), slope(slope), first((i64)blockIdx.x * ROWS) {
-        last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
+        last = RAGGED ? lengths[first] : steps;  // rows are sorted, the longest first
         downwards = BACK ? !backwards : backwards;
         way = downwards ? -1 : 1, move = (i64)way * batch * size;
     }
@@ -59,7 +62,7 @@ struct Entries {
             const int row = i * PACK + matrix.top;
             mine[i] = matrix.finishes && matrix.unit < walk.size && walk.first + row < walk.batch;
             spot[i] = mine[i] ? row * walk.size + matrix.unit : 0;
-            length[i] = walk.ragged ? walk.lengths[walk.first + (mine[i] ? row : 0)] : walk.steps;
+            length[i] = RAGGED ? walk.lengths[walk.first + (mine[i] ? row : 0)] : walk.steps;
             kept[i] = walk.begun ? load(walk.begin, walk.first * walk.size + spot[i]) : 0.0f;
         }
     }
@@ -107,12 +110,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     Number* __restrict__ output,        // (T, B, H), BACK: adjoints of pre-activations
     Number* __restrict__ extra,         // (T, B, H): arguments. BACK: what determines the derivative
     Number* __restrict__ end,           // (B, H)
-    const int* __restrict__ lengths,    // (B,), where `ragged`
-    double slope, int steps, int batch, int size, int biased, int begun, int ragged, int backwards, int given) {
+    const int* __restrict__ lengths,    // (B,), where RAGGED
+    double slope, int steps, int batch, int size, int biased, int begun, int backwards, int given) {
     SHARED(State, state, [2]);
     const Walk walk(
         {gates, weight, bias, begin, output, extra, end, lengths},
-        {steps, batch, size, biased, begun, ragged, backwards, given}, (float)slope);
+        {steps, batch, size, biased, begun, backwards, given}, (float)slope);
     const Packed matrix([&](int o, int k) { return walk.weight_at(o, k); });
     walk.write_first_states(state);
     const float more = !BACK && biased && matrix.unit < size ? load(bias, matrix.unit) : 0.0f;
@@ -123,6 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) run_direct(
     Number x[READ][ITEMS];
     all.read(x, walk, from, walk.last > EARLY);
     __syncthreads();
+#pragma unroll UNROLL
     for (int step = 0; step < walk.last + BACK; ++step) {
         float total[ITEMS], result[ITEMS];
 #pragma unroll

@@ -6,7 +6,7 @@
 //
 // Beside those of cluster.cu, of the product and of vector_io.cu: UNITS (of a block, per gate), GATES, CELL (see activations.cu), BACK, KEEP
 // (whether what the adjoint reads is kept), ITEMS (how often a thread finishes entries of the state), BUFFERS (1 or 2), SETS,
-// AHEAD (whether numbers are read a step before they are used, where steps are short), POSTED (see cluster.cu).
+// AHEAD (whether numbers are read a step before they are used, where steps are short), POSTED and RAGGED (see cluster.cu).
 //
 // FAR has one buffer per set. One more warp announces a set's message, and another fetches all messages as soon as the product
 // is done, while other sets are multiplied. A block overwrites a message (of which there are two, by turns) only when it has
@@ -50,7 +50,7 @@ __device__ __forceinline__ void read_items(
 }
 
 // Reads how many steps each item's row runs. BACK only, long before it is used: next to its uses, the compiler would write the
-// adjoint's step twice, for `ragged` and not. (Forward, registers that hold it are missed elsewhere: 1.07 to 1.10 of the time.)
+// adjoint's step twice, for rows with lengths and without. (Forward, registers that hold it are missed elsewhere: 1.07 to 1.10 of the time.)
 __device__ __forceinline__ void read_lengths(int (&length)[ITEMS], const Walk& walk, int top, u32 items) {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) length[i] = walk.length_of(top + walk.row_of(threadIdx.x + i * THREADS, items));

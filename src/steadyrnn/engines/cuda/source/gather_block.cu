@@ -57,7 +57,7 @@ struct Block : Tensors, Sizes {
         pre = reinterpret_cast<float*>(state + BUFFERS * buffer_size);
         held = pre + WARPS_K * half * RESULTS;
         later = held + (HELD ? SETS * share : 0);
-        last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
+        last = HAS_LENGTHS(ragged) ? lengths[first] : steps;  // rows are sorted, the longest first
         if (BY_MEMORY) post += (i64)(blockIdx.x / BLOCKS) * SETS * 2 * BLOCKS * slab;
         if (FAR) announced += blockIdx.x / BLOCKS * SETS;
     }
@@ -115,7 +115,7 @@ struct Walk : Block {
     // `unit_of` far; where there is no such item, another one is read instead, so that nothing branches.
     __device__ __forceinline__ static u32 row_of(u32 item, u32 items) { return item < items ? item / ITEMS_OF_ROW : 0; }
     __device__ __forceinline__ u32 row_offset(u32 item, u32 items) const { return row_of(item, items) * size; }
-    __device__ __forceinline__ int length_of(int row) const { return ragged ? lengths[first + row] : steps; }
+    __device__ __forceinline__ int length_of(int row) const { return HAS_LENGTHS(ragged) ? lengths[first + row] : steps; }
     __device__ __forceinline__ u32 unit_of(int i) const {
         const u32 of = (threadIdx.x + i * THREADS) % ITEMS_OF_ROW * VECTOR_IO;
         return of < whole ? of : 0;

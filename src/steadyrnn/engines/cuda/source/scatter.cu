@@ -3,7 +3,7 @@
 // gates' adjoints would be.
 //
 // Beside those of cluster.cu and of the product: UNITS (of a block, per gate), GATES, CELL (see activations.cu), ITEMS (entries of
-// the state that a thread finishes), AHEAD (whether numbers are read a step before they are used).
+// the state that a thread finishes), AHEAD (whether numbers are read a step before they are used), RAGGED (see cluster.cu).
 
 #define WIDE (BLOCKS * UNITS)
 #define OWN (GATES * UNITS)
@@ -45,7 +45,7 @@ struct Block : Tensors, Sizes {
         held_h = reinterpret_cast<float*>(own + OWN * height);
         held_c = held_h + UNITS * height;
         later = held_c + UNITS * height;
-        last = ragged ? lengths[first] : steps;  // rows are sorted, the longest first
+        last = HAS_LENGTHS(ragged) ? lengths[first] : steps;  // rows are sorted, the longest first
     }
 
     // Entry k of the transposed weight's row o, of the gates that are the block's own; 0 beyond the weight. 32 bits index it, as in
@@ -106,7 +106,7 @@ struct Walk : Block {
         for (int g = 0; g < GATES; ++g) to[g] = gate[g * size];
         to[GATES] = extra[place];
         const i64 earlier = time + way;  // of the run's own order
-        const bool from = earlier >= 0 && earlier < (ragged ? lengths[row] : steps);
+        const bool from = earlier >= 0 && earlier < (HAS_LENGTHS(ragged) ? lengths[row] : steps);
         to[GATES + 1] = *(from ? (CELL == LSTM ? extra : states) + place + way * stride : start + row * size + unit);
         to[GATES + 2] = given ? grad[place] : Number(0);
     }
@@ -158,7 +158,7 @@ __device__ __forceinline__ void finish_item(const Walk& walk, int step, i64 time
     const u32 item = threadIdx.x + i * THREADS, here = item < walk.slab ? item : 0, of = here % UNITS;
     const u32 unit = walk.rank * UNITS + of;
     const i64 row = walk.first + here / UNITS;
-    const int length = walk.ragged ? walk.lengths[row] : walk.steps;
+    const int length = HAS_LENGTHS(walk.ragged) ? walk.lengths[row] : walk.steps;
     const bool inside = item < walk.slab && of < walk.whole, runs = inside && step < walk.last && time < length;
     const bool ran = step > 0 && inside && time - walk.way < length;
     const float beside = item < walk.slab ? walk.held_c[here] : 0.0f;
