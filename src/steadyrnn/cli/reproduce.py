@@ -128,7 +128,8 @@ def _spread(ours: dict[str, Any]) -> str:
     if ours["mean"] is None:
         return "-"
     spread = "" if ours["spread"] is None else f" ± {ours['spread']:.2g}"
-    return f"{ours['mean']:.4g}{spread}" + (f" ({ours['seeds']})" if ours["seeds"] else "")
+    unit = f" {ours['unit']}" if ours["unit"] else ""
+    return f"{ours['mean']:.4g}{spread}{unit}" + (f" ({ours['seeds']})" if ours["seeds"] else "")
 
 
 def _runnable_here(experiments: Any, quick: bool) -> list["Experiment"]:

@@ -71,6 +71,7 @@ class Judgement:
         mean: Our figure; None where it is not one number.
         spread: Standard deviation over seeds; None for fewer than two.
         seeds: Number of seeds; 0 where nothing was drawn.
+        unit: What mean and spread are, in a few words.
 
     Raises:
         ArgumentError: The verdict is another word.
@@ -85,20 +86,21 @@ class Judgement:
     mean: float | None = None
     spread: float | None = None
     seeds: int = 0
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ArgumentError(f"`verdict` must be one of {', '.join(VERDICTS)}, but is {self.verdict!r}.")
 
 
-def judge_numbers(verdict: str, ours: str, numbers: Sequence[float]) -> Judgement:
+def judge_numbers(verdict: str, ours: str, numbers: Sequence[float], unit: str = "") -> Judgement:
     """Return a judgement with mean and spread of one number per seed.
 
     Example:
         >>> judge_numbers("seen", "about 2", [1.0, 3.0]).spread
         1.4142135623730951
     """
-    return Judgement(verdict, ours, fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers))
+    return Judgement(verdict, ours, fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers), unit)
 
 
 def group_by_seed(cells: Mapping[str, Any], start: str) -> list[list[Any]]:
@@ -147,7 +149,7 @@ class Claim:
         found: Judgement = resolve_name(self.judge)(cells)
         number = self.number(paper)
         value = None if number is None else {"value": number.value, "place": number.place, "note": number.note}
-        ours = {"text": found.ours, "mean": found.mean, "spread": found.spread, "seeds": found.seeds}
+        ours = {"text": found.ours, "mean": found.mean, "spread": found.spread, "seeds": found.seeds, "unit": found.unit}
         said = {"says": self.says, "place": self.place, "number": value}
         return {"name": self.name, "claim": self.text, "published": said, "ours": ours, "verdict": found.verdict}
 

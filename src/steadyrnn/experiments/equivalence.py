@@ -217,7 +217,7 @@ def judge_identical(cells: Mapping[str, Any]) -> Judgement:
     gaps = [max(one["difference"] for one in group) for group in group_by_seed(cells, "theorem1/")]
     seen = all(one["units"] <= 2 * one["width"] and one["extra_state"] == 0.0 and one["difference"] < 1e-12 for one in found)
     text = f"largest relative difference {max(gaps):.1e} in float64; extra states exactly 0; at most 2n units in all networks"
-    return judge_numbers("seen" if seen else "not seen", text, gaps)
+    return judge_numbers("seen" if seen else "not seen", text, gaps, "relative difference")
 
 
 def judge_size(cells: Mapping[str, Any]) -> Judgement:
@@ -228,7 +228,7 @@ def judge_size(cells: Mapping[str, Any]) -> Judgement:
     text = f"2n - 1 random units leave a residual of at least {min(below):.2g}; 2n units leave none; the proven bound is 2n"
     more = "; ".join(f"{one['error']:.1e} with weights of {one['gain']:.0e}" for one in near)
     text += f". It is about equality alone: n + 1 units reach an error of {more}"
-    return judge_numbers("seen" if right and min(below) > 1e-6 else "not seen", text, below)
+    return judge_numbers("seen" if right and min(below) > 1e-6 else "not seen", text, below, "residual")
 
 
 def judge_collapse(cells: Mapping[str, Any]) -> Judgement:
@@ -243,4 +243,4 @@ def judge_collapse(cells: Mapping[str, Any]) -> Judgement:
     )
     more = "; ".join(f"{one['error']:.1e} where {one['precision']:.0e} is allowed" for one in near)
     text += f". It is about equality alone: 2n tanh units reach an error of {more}"
-    return judge_numbers("seen" if grows and max(inside) < 1e-8 else "not seen", text, inside)
+    return judge_numbers("seen" if grows and max(inside) < 1e-8 else "not seen", text, inside, "relative distance")

@@ -164,7 +164,12 @@ def judge_vanishes(cells: Mapping[str, Any]) -> Judgement:
     """Both products below 1: the gradient vanishes whatever the slopes are."""
     logs = [max(one["small"], one["large"], one["random"]) for one in _numbers(cells, "below-below")]
     right = all(one["regime"] == "vanishes" for one in _numbers(cells, "below-below"))
-    return judge_numbers("seen" if right and max(logs) < -3 else "not seen", f"at most {_power(max(logs))}", logs)
+    return judge_numbers(
+        "seen" if right and max(logs) < -3 else "not seen",
+        f"{_power(max(logs))} or less after {_numbers(cells, 'below-below')[0]['steps']} steps",
+        logs,
+        "log10 of the norm",
+    )
 
 
 def judge_may_vanish(cells: Mapping[str, Any]) -> Judgement:
@@ -173,7 +178,7 @@ def judge_may_vanish(cells: Mapping[str, Any]) -> Judgement:
     logs, kept = [one["random"] for one in found], [one["large"] for one in found]
     seen = max(logs) < -3 and max(kept) < 1e-9
     text = f"{_power(max(logs))} for random slopes, {_power(max(kept))} where all slopes are 1"
-    return judge_numbers("seen" if seen else "not seen", text, logs)
+    return judge_numbers("seen" if seen else "not seen", text, logs, "log10 of the norm")
 
 
 def judge_mixed(cells: Mapping[str, Any]) -> Judgement:
@@ -181,7 +186,7 @@ def judge_mixed(cells: Mapping[str, Any]) -> Judgement:
     found = _numbers(cells, "below-above")
     small, large = [one["small"] for one in found], [one["large"] for one in found]
     text = f"{_power(max(small))} where all slopes are small, {_power(min(large))} where all are large"
-    return judge_numbers("seen" if max(small) < -3 and min(large) > 3 else "not seen", text, large)
+    return judge_numbers("seen" if max(small) < -3 and min(large) > 3 else "not seen", text, large, "log10 of the norm")
 
 
 def judge_constant(cells: Mapping[str, Any]) -> Judgement:
@@ -189,19 +194,21 @@ def judge_constant(cells: Mapping[str, Any]) -> Judgement:
     found = _numbers(cells, "one-one")
     off = [max(abs(one[name]) for name in ("small", "large", "random")) for one in found]
     seen = max(off) < 1e-9 and all(one["regime"] == "constant" for one in found)
-    return judge_numbers("seen" if seen else "not seen", f"constant to a factor of 1 +- {10 ** max(off) - 1:.0e}", off)
+    return judge_numbers(
+        "seen" if seen else "not seen", f"constant to a factor of 1 +- {10 ** max(off) - 1:.0e}", off, "log10 of the norm"
+    )
 
 
 def judge_may_explode(cells: Mapping[str, Any]) -> Judgement:
     """Lower equal to 1, upper above 1: it may explode; it must, by the determinant bound, since slopes are 1 throughout."""
     logs = [min(one["small"], one["large"], one["random"]) for one in _numbers(cells, "one-above")]
-    return judge_numbers("seen" if min(logs) > 3 else "not seen", f"at least {_power(min(logs))}", logs)
+    return judge_numbers("seen" if min(logs) > 3 else "not seen", f"at least {_power(min(logs))}", logs, "log10 of the norm")
 
 
 def judge_explodes(cells: Mapping[str, Any]) -> Judgement:
     """Both above 1: it explodes whatever the slopes are."""
     logs = [min(one["small"], one["large"], one["random"]) for one in _numbers(cells, "above-above")]
-    return judge_numbers("seen" if min(logs) > 3 else "not seen", f"at least {_power(min(logs))}", logs)
+    return judge_numbers("seen" if min(logs) > 3 else "not seen", f"at least {_power(min(logs))}", logs, "log10 of the norm")
 
 
 def judge_eigenvalues(cells: Mapping[str, Any]) -> Judgement:
@@ -243,7 +250,7 @@ def judge_absolute(cells: Mapping[str, Any]) -> Judgement:
     """abs(x): the norm is the square root of the width."""
     norms = [one["norm"] for one in _numbers(cells, "abs")]
     off = max(abs(norm - 10) for norm in norms)
-    return judge_numbers("seen" if off < 1e-9 else "not seen", f"10 to {off:.0e}", norms)
+    return judge_numbers("seen" if off < 1e-9 else "not seen", f"10 to {off:.0e}", norms, "Frobenius norm")
 
 
 def _judge_upper(cells: Mapping[str, Any], start: str) -> Judgement:
@@ -251,7 +258,9 @@ def _judge_upper(cells: Mapping[str, Any], start: str) -> Judgement:
     norms = [one["norm"] for one in found]
     inside = all(one["lower"] * (1 - 1e-9) <= one["norm"] <= one["upper"] * (1 + 1e-9) for one in found)
     text = f"bound {found[0]['upper']:.2f}; measured {min(norms):.2g} to {max(norms):.2g}"
-    return judge_numbers("seen" if inside and round(found[0]["upper"], 2) == 14.14 else "not seen", text, norms)
+    return judge_numbers(
+        "seen" if inside and round(found[0]["upper"], 2) == 14.14 else "not seen", text, norms, "Frobenius norm"
+    )
 
 
 def judge_relu_upper(cells: Mapping[str, Any]) -> Judgement:
@@ -272,4 +281,4 @@ def judge_leaky_lower(cells: Mapping[str, Any]) -> Judgement:
         f"the Frobenius bound is sqrt(200) * 0.5^30 = {bound:.3g}; 9.3e-10 is that of the spectral norm, beside an upper "
         f"bound in the Frobenius norm. Measured: at least {min(norms):.2g}"
     )
-    return judge_numbers("different" if min(norms) >= bound else "not seen", text, norms)
+    return judge_numbers("different" if min(norms) >= bound else "not seen", text, norms, "Frobenius norm")

@@ -28,7 +28,9 @@ def _regimes(width: int, steps: int, seeds: tuple[int, ...]) -> tuple[Series, ..
 
 
 def _regime(name: str, text: str, says: str, entry: str) -> Claim:
-    return Claim(name, f"{text}: the gradient", says, f"Table 1, {entry}", f"{_WORK}:judge_{name.replace('-', '_')}")
+    return Claim(
+        name, f"Limit of the gradient if {text}", says, f"Table 1, {entry}", f"{_WORK}:judge_{name.replace('-', '_')}"
+    )  # fmt: skip
 
 
 _TABLE_1 = Experiment(
@@ -36,12 +38,15 @@ _TABLE_1 = Experiment(
     "seconds", 0.1, "six limits; they hold with singular values, not with eigenvalues as printed",
     quick=_regimes(8, 200, (0,)), full=_regimes(32, 1000, _SEEDS),
     claims=(
-        _regime("vanishes", "Both products below 1", "0", "row < 1, column < 1"),
-        _regime("may-vanish", "Lower product below 1, upper equal to 1", "0 is possible", "row < 1, column = 1"),
-        _regime("mixed", "Lower product below 1, upper above 1", "0 and infinity are possible", "row < 1, column > 1"),
-        _regime("constant", "Both products equal to 1", "Constant", "row = 1, column = 1"),
-        _regime("may-explode", "Lower product equal to 1, upper above 1", "infinity is possible", "row = 1, column > 1"),
-        _regime("explodes", "Both products above 1", "infinity", "row > 1, column > 1"),
+        _regime(
+            "vanishes", "s·b < 1 and S·B < 1 (s, S: smallest and largest singular value; b, B: slope)", "0",
+            "row < 1, column < 1",
+        ),
+        _regime("may-vanish", "s·b < 1 and S·B = 1", "0 is possible", "row < 1, column = 1"),
+        _regime("mixed", "s·b < 1 and S·B > 1", "0 and infinity are possible", "row < 1, column > 1"),
+        _regime("constant", "s·b = 1 and S·B = 1", "Constant", "row = 1, column = 1"),
+        _regime("may-explode", "s·b = 1 and S·B > 1", "infinity is possible", "row = 1, column > 1"),
+        _regime("explodes", "s·b > 1 and S·B > 1", "infinity", "row > 1, column > 1"),
         Claim(
             "eigenvalues", "The upper bound holds with the largest eigenvalue of any weight that can be diagonalized",
             "if the largest eigenvalue times the largest slope is below 1, the gradient vanishes", "Theorem 1",

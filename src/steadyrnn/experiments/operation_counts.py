@@ -208,7 +208,7 @@ def _judge(
             verdict = "seen"
         elif right is not None and _largest_gap(found, key, sets, right[0]) <= _NEAR:
             verdict, text = "different", f"{text}; {right[1]}"
-    return Judgement(verdict, text, last[key])
+    return Judgement(verdict, text, last[key], unit="operations")
 
 
 def _largest_gap(found: Sequence[Mapping[str, Any]], key: str, sets: int, factors: _Factors) -> float:

@@ -25,12 +25,18 @@ _TABLE_1 = Experiment(
     "printed formulas; three of them contradict the rows above them",
     quick=_counts(((32, 16), (128, 64))), full=_counts(((128, 16), (32, 16), (64, 32), (128, 64), (256, 128))),
     claims=(
-        _row("Hprod", "One reflection of the last k entries", "4k", "hprod"),
-        _row("Hgrad", "The gradient of one reflection", "3n + 6k", "hgrad"),
-        _row("Spectral-RNN FP", "A step of the Spectral-RNN", "4n(m1+m2) - 2m1^2 - 2m2^2 + O(n)", "spectral_forward"),
-        _row("Spectral-RNN BP", "Its gradient", "6n(m1+m2) - 1.5m1^2 - 1.5m2^2 + O(n)", "spectral_backward"),
-        _row("oRNN FP", "A step of the oRNN", "4nm - m^2 + O(n)", "orthogonal_forward"),
-        _row("oRNN BP", "Its gradient", "7nm - 2m^2 + O(n)", "orthogonal_backward"),
+        _row("Hprod", "Operations of one reflection of the last k entries of n", "4k", "hprod"),
+        _row("Hgrad", "Operations of the gradient of one reflection", "3n + 6k", "hgrad"),
+        _row(
+            "Spectral-RNN FP", "Operations of a step of the Spectral-RNN, m1 and m2 reflectors",
+            "4n(m1+m2) - 2m1^2 - 2m2^2 + O(n)", "spectral_forward",
+        ),
+        _row(
+            "Spectral-RNN BP", "Operations of the gradient of that step",
+            "6n(m1+m2) - 1.5m1^2 - 1.5m2^2 + O(n)", "spectral_backward",
+        ),
+        _row("oRNN FP", "Operations of a step of the oRNN, m reflectors", "4nm - m^2 + O(n)", "orthogonal_forward"),
+        _row("oRNN BP", "Operations of the gradient of that step", "7nm - 2m^2 + O(n)", "orthogonal_backward"),
     ),
 )  # fmt: skip
 
