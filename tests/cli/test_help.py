@@ -24,7 +24,7 @@ INTERNALS = re.compile(
 """What only a programmer of the parser wants to see."""
 PLACES: dict[str, list[str]] = {
     **{"eval": ["runs"], "certify": ["runs"], "convert": ["runs", "--to", "torch"], "report": ["runs"], "data": ["list"]},
-    **{"bench": [], "completion": ["bash"]},
+    **{"reproduce": ["lin-table2", "--quick"], "bench": [], "completion": ["bash"]},
 }
 """What a command cannot do without."""
 

@@ -21,6 +21,7 @@ WORK = {
     "certify": ["{runs}/addition/contractive", "--input-bound", "2"],
     "convert": ["{runs}/addition/contractive", "--to", "torch"],
     "report": ["{runs}/addition/contractive"],
+    "reproduce": ["--list"],
     "data": ["list"],
     "bench": ["rnn", "--steps", "5", "--batch", "2", "--width", "4", "--inputs", "2", "--pairs", "1"],
     "completion": ["bash"],

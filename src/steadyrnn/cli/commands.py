@@ -22,6 +22,7 @@ COMMANDS: dict[str, Command] = {
     "certify": Command("certify", "say with proof how a network behaves", "RUN|FILE [options]"),
     "convert": Command("convert", "turn a trained network into an equivalent one", "RUN --to FORM [options]"),
     "report": Command("report", "write one page about one or many runs", "RUN... [options]"),
+    "reproduce": Command("reproduce", "run tables and figures of the papers by name", "ID...|--list|--all [options]"),
     "data": Command("data", "list data sets, check their files", "list|check [NAME...] [options]"),
     "bench": Command("bench", "compare a training step with torch.nn on this machine", "[NAME...] [options]"),
     "completion": Command("completion", "print a script that completes commands in a shell", "SHELL"),

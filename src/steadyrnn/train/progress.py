@@ -3,7 +3,7 @@
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, TextIO
 
@@ -51,8 +51,8 @@ class Lines(Progress):
         step 5/10  loss 0.25  ...
     """
 
-    def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
-        self._file, self._seconds = file or sys.stderr, seconds
+    def __init__(self, file: TextIO | None = None, seconds: float = 10.0, unit: str = "step") -> None:
+        self._file, self._seconds, self._unit = file or sys.stderr, seconds, unit
         self._latest: tuple[int, Mapping[str, Any]] | None = None
 
     def begin(self, total: int, done: int) -> None:
@@ -75,19 +75,19 @@ class Lines(Progress):
         self._shown, self._latest = time.perf_counter(), None
         pace = (self._shown - self._start) / max(step - self._done, 1)
         left = f"  {_duration(pace * (self._total - step))} left" if step < self._total else ""
-        print(f"step {step}/{self._total}  {_words(values)}{left}", file=self._file, flush=True)
+        print(f"{self._unit} {step}/{self._total}  {_words(values)}{left}", file=self._file, flush=True)
 
 
 class Bar(Progress):
     """A live bar through ``rich``, drawn four times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = "training") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
         self._bar = RichProgress(
-            TextColumn("training"),
+            TextColumn(label),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}", markup=False),
@@ -121,12 +121,14 @@ class Bar(Progress):
         self._bar.stop()
 
 
-def make_progress(kind: str = "auto") -> Progress:
+def make_progress(kind: str = "auto", label: str = "training", unit: str = "step") -> Progress:
     """Return what shows progress.
 
     Args:
         kind: ``"bar"``, ``"lines"``, ``"silent"``, or ``"auto"``: a bar where standard error is a terminal and ``rich`` is
             installed, else lines.
+        label: What is done, in front of the bar.
+        unit: What is counted, in front of each line.
 
     Example:
         >>> type(make_progress("silent")).__name__
@@ -134,7 +136,9 @@ def make_progress(kind: str = "auto") -> Progress:
     """
     if kind == "auto":
         kind = "bar" if sys.stderr.isatty() and find_spec("rich") is not None else "lines"
-    kinds: dict[str, type[Progress]] = {"bar": Bar, "lines": Lines, "silent": Silent}
+    kinds: dict[str, Callable[[], Progress]] = {
+        "bar": lambda: Bar(label), "lines": lambda: Lines(unit=unit), "silent": Silent,
+    }  # fmt: skip
     if kind not in kinds:
         raise ArgumentError(not_among("kind", kind, ("auto", *kinds)))
     return kinds[kind]()

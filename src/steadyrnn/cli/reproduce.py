@@ -1,0 +1,160 @@
+"""``steadyrnn reproduce``: tables and figures of the papers, published and measured side by side."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .output import Output
+from .parsing import add_flag, add_json, check_count, check_names, make_main, make_parser
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+    from steadyrnn.experiments.base import Experiment
+    from steadyrnn.jobs.reproduce import Reproduced
+
+__all__ = ["EXAMPLES", "main", "parser"]
+
+EXAMPLES = (
+    "steadyrnn reproduce --list",
+    "steadyrnn reproduce lin-table6 --quick",
+    "steadyrnn reproduce lin-table2 miller-counterexamples --out results",
+    "steadyrnn reproduce lin-table1 --quick --seeds 0..2 --out seeds --json",
+)
+_MOST_SEEDS = 1000
+
+
+def parser() -> "ArgumentParser":
+    """Return the command's parser."""
+    made = make_parser(
+        "reproduce",
+        "Run tables and figures of the four papers by name, and print what is published beside what is measured.\n"
+        "Each result is one JSON file, OUT/ID.json, or OUT/ID-quick.json with --quick. Each finished cell is kept at once:\n"
+        "after an interruption the same command goes on where it stopped. Exit status: 0 done, 1 cannot run, 2 misused,\n"
+        "3 data missing, 130 interrupted.",
+        EXAMPLES,
+    )
+    made.add_argument("ids", type=str, nargs="*", metavar="ID", help="Tables and figures; --list shows all.")
+    add_flag(
+        made, "--list", "Show state, date, verdict and price of all; also what it is, of those that are named. Runs nothing."
+    )
+    add_flag(made, "--all", "Run all that this machine can: with --quick or without a GPU, none that needs one in full.")
+    add_flag(made, "--quick", "Run a small version, which shows the effect in at most three minutes on two cores.")
+    made.add_argument("--seeds", type=str | None, default=None, help="Seeds in place of the declared ones: 0..9, or 0,2,5.")
+    made.add_argument("--out", type=str, default="results", help="Folder of the results.")
+    add_flag(made, "--again", "Run cells anew that are finished.")
+    made.add_argument("--threads", type=int | None, default=None, help="CPU threads.")
+    add_json(made)
+    return made
+
+
+def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
+    from steadyrnn.experiments.registry import EXPERIMENTS
+
+    check_count(own, "--threads", args.threads)
+    check_names(own, "table or figure", args.ids, EXPERIMENTS)
+    if len({*args.ids}) < len(args.ids):
+        own.error("an ID is given twice")
+    if args.list:
+        return _list(args, [EXPERIMENTS[name] for name in args.ids or EXPERIMENTS])
+    if bool(args.ids) == args.all:
+        own.error("give IDs or --all, and not both; --list shows what there is")
+    seeds = _read_seeds(own, args.seeds)
+    chosen = [EXPERIMENTS[name] for name in args.ids] or _runnable_here(EXPERIMENTS.values(), args.quick)
+    return _reproduce(args, chosen, seeds)
+
+
+def _list(args: Any, chosen: Sequence["Experiment"]) -> int:
+    """Show where each stands; reads files, imports no torch."""
+    from steadyrnn.experiments.standing import find_standing
+
+    output, rows, found = Output(args.json), [], {}
+    for one in chosen:
+        stands = find_standing(one, args.out)
+        state = f"{stands.state} ({stands.unfinished} cells done)" if stands.unfinished else stands.state
+        rows.append([one.id, state, stands.date, stands.verdict, one.price, *([one.title] if args.ids else [])])
+        found[one.id] = {
+            "title": one.title, "place": one.place, "state": stands.state, "date": stands.date or None,
+            "verdict": stands.verdict, "price": one.price, "where": one.where, "minutes": one.minutes, "runnable": one.runnable,
+            "unfinished_cells": stands.unfinished,
+        }  # fmt: skip
+    columns = ("ID", "state", "date", "verdict", "price", *(["what"] if args.ids else []))  # all titles would not fit beside
+    output.table(f"results in {args.out}", columns, rows)
+    output.result({"out": args.out, "experiments": found})
+    return 0
+
+
+def _reproduce(args: Any, chosen: Sequence["Experiment"], seeds: list[int] | None) -> int:
+    planned = [(one, one.work(args.quick, seeds)) for one in chosen]  # refuses before anything runs
+
+    import torch
+
+    from steadyrnn.jobs.reproduce import reproduce
+
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    output, found = Output(args.json), {}
+    for one, work in planned:
+        command = ["steadyrnn", "reproduce", one.id, *(["--quick"] if args.quick else [])]
+        command += [] if seeds is None else ["--seeds", args.seeds]
+        try:
+            done = reproduce(work, args.out, again=args.again, command=command, progress="auto")
+        except KeyboardInterrupt:
+            print(
+                f"steadyrnn: {one.id} goes on where it stopped with the same command; finished cells are kept", file=sys.stderr
+            )
+            raise
+        _show(output, one, done)
+        found[one.id] = {"path": Path(done.path).resolve(), "verdict": done.record["verdict"], "claims": done.record["claims"]}
+    output.result({"experiments": found})
+    return 0
+
+
+def _show(output: Output, one: "Experiment", done: "Reproduced") -> None:
+    rows = [
+        [claim["claim"], claim["published"]["says"], claim["ours"]["text"], _spread(claim["ours"]), claim["verdict"]]
+        for claim in done.record["claims"]
+    ]
+    output.table(
+        f"{one.id}: {one.title} ({one.place})", ("claim", "published", "ours", "mean ± spread (seeds)", "verdict"), rows
+    )
+    output.path(done.path, f"{done.path}: {done.record['verdict']}; {done.ran} cells run, {done.kept} finished before")
+
+
+def _spread(ours: dict[str, Any]) -> str:
+    """Return mean, spread and number of seeds in words."""
+    if ours["mean"] is None:
+        return "-"
+    spread = "" if ours["spread"] is None else f" ± {ours['spread']:.2g}"
+    unit = f" {ours['unit']}" if ours["unit"] else ""
+    return f"{ours['mean']:.4g}{spread}{unit}" + (f" ({ours['seeds']})" if ours["seeds"] else "")
+
+
+def _runnable_here(experiments: Any, quick: bool) -> list["Experiment"]:
+    """Return what this machine can run: in full nothing that needs a GPU it has not."""
+    import torch
+
+    device = torch.cuda.is_available()
+    return [one for one in experiments if one.runnable and (quick or device or one.where != "gpu")]
+
+
+def _read_seeds(own: "ArgumentParser", text: str | None) -> list[int] | None:
+    """Read ``0..9`` or ``0,2,5``, or complain and leave."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
+    if found:
+        first, last = int(found[1]), int(found[2])
+        seeds = [*range(first, min(last, first + _MOST_SEEDS) + 1)]
+    elif re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
+        seeds = [*map(int, text.split(","))]
+    else:
+        seeds = []
+    if not 1 <= len(seeds) <= _MOST_SEEDS or len({*seeds}) < len(seeds):
+        own.error(f"--seeds must be different numbers, as 0..9 or 0,2,5, at most {_MOST_SEEDS}, but is {text!r}")
+    return seeds
+
+
+main = make_main(parser, _run)

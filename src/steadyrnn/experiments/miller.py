@@ -1,0 +1,67 @@
+"""Figures and propositions of Miller and Hardt: stable networks and truncation."""
+
+from .base import Claim, Experiment, Series
+
+__all__ = ["EXPERIMENTS"]
+
+_WORK = "steadyrnn.experiments.unstable_systems"
+_NOT_WRITTEN = "its cells, not written yet"
+
+
+def _unstable(lengths: tuple[int, ...]) -> tuple[Series, ...]:
+    windows = {"windows": [1, 5, 10, 20, 35], "steps": 100}
+    points = ((0.5, 5), (-1.2, 7), (1.1, 13), (1.5, 40), (2.0, 40), (3.0, 40))
+    return (
+        Series("unstable", f"{_WORK}:truncate_unstable", {"rate": 2.0, **windows}),
+        Series("stable", f"{_WORK}:truncate_unstable", {"rate": 0.5, **windows}),
+        *(Series(f"gradient/a{a:g}T{T}", f"{_WORK}:compare_gradient", {"rate": a, "steps": T}) for a, T in points),
+        *(Series(f"descent/outside{T}", f"{_WORK}:descend", {"start": 1.5, "steps": T, "iterations": 1000}) for T in lengths),
+        Series("descent/short", f"{_WORK}:descend", {"start": 1.5, "steps": 2, "iterations": 1000}),
+        Series("descent/inside", f"{_WORK}:descend", {"start": 0.5, "steps": 20, "iterations": 1000}),
+    )
+
+
+EXPERIMENTS = (
+    Experiment(
+        "miller-fig1", "difference of gradients against the window k, and of parameters during training, linear and tanh",
+        "Figure 1", "cpu", 10, "the difference decays as k lambda^k; the parameters stay near for steps of 1/t",
+        waits_for=_NOT_WRITTEN,
+    ),
+    Experiment(
+        "miller-counterexamples", "Propositions 3 and 4: what goes wrong without stability", "Propositions 3 and 4",
+        "seconds", 0.1, "an unstable system defeats every window, and gradient descent",
+        quick=_unstable((20,)), full=_unstable((10, 20, 40)),
+        claims=(
+            Claim(
+                "proposition-3", "An unstable system differs without bound from every model of its last k inputs",
+                "for any finite truncation length k, the difference goes to infinity", "Proposition 3",
+                f"{_WORK}:judge_truncation",
+            ),
+            Claim(
+                "equation-6", "The gradient of the loss by the one parameter a", "a formula in closed form",
+                "Appendix, equation (6)", f"{_WORK}:judge_gradient",
+            ),
+            Claim(
+                "approximation", "The gradient for large T", "about T a^(2T-3)", "Appendix, below equation (6)",
+                f"{_WORK}:judge_approximation",
+            ),
+            Claim(
+                "proposition-4", "Gradient descent from outside [-1, 1] diverges", "the iterates diverge with step size 1/i",
+                "Proposition 4", f"{_WORK}:judge_divergence",
+            ),
+        ),
+    ),
+    Experiment(
+        "miller-stable", "WikiText-2: unconstrained and stable RNN, certified", "Section 7.2", "gpu", 12,
+        "perplexities 146.7 and 143.5", waits_for=_NOT_WRITTEN,
+    ),
+    Experiment(
+        "miller-fig2", "RNN and LSTM of 1500 units: gradient of the loss at t+i by the input at t", "Figure 2", "gpu", 18,
+        "perplexities 146.7 and 92.3; gradients decay with i", waits_for=_NOT_WRITTEN,
+    ),
+    Experiment(
+        "miller-fig3", "distance between models truncated at k and at 65", "Figure 3", "gpu", 18,
+        "diminishing returns in k (same runs as miller-fig2)", waits_for=_NOT_WRITTEN,
+    ),
+)  # fmt: skip
+"""In the order of the paper."""

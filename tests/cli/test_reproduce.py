@@ -1,0 +1,113 @@
+"""``steadyrnn reproduce``: the list, runs side by side with what is published, and mistakes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steadyrnn.experiments.registry import EXPERIMENTS
+from tests.cli.program import Program
+
+
+def test_the_list_has_every_table_and_figure_with_state_and_price(program: Program) -> None:
+    found = program("reproduce", "--list", "--json").json["experiments"]
+    assert [*found] == [*EXPERIMENTS]
+    assert {one["state"] for one in found.values()} == {"never run", "not yet runnable"}
+    assert found["zhang-table2"]["price"] == "GPU 17 min"
+    assert found["zhang-table4"]["price"] == "CPU 60 min"
+    out = program("reproduce", "--list").out
+    assert all(name in out for name in EXPERIMENTS)
+
+
+def test_the_list_imports_no_torch(tmp_path: Path) -> None:
+    code = "import sys; from steadyrnn.cli.main import main; main(['reproduce', '--list']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.endswith("False\n")
+
+
+def test_the_state_goes_from_never_run_over_quick_to_full(program: Program) -> None:
+    def state() -> tuple[str, str]:
+        one = program("reproduce", "lin-table2", "--list", "--json").json["experiments"]["lin-table2"]
+        return one["state"], one["verdict"]
+
+    assert state() == ("never run", "")
+    assert program("reproduce", "lin-table2", "--quick").status == 0
+    assert state() == ("quick", "3 seen")
+    assert program("reproduce", "lin-table2").status == 0
+    assert state() == ("full", "3 seen")
+
+
+def test_published_and_measured_stand_side_by_side(program: Program) -> None:
+    done = program("reproduce", "lin-table2", "--quick", "--out", "here")
+    assert (done.status, "[0, 1] and 1" in done.out, "seen" in done.out) == (0, True, True)
+    assert done.out.rstrip().endswith("here/lin-table2-quick.json: 3 seen; 4 cells run, 0 finished before")
+    record = json.loads(Path("here/lin-table2-quick.json").read_bytes())
+    assert record["made"]["command"] == ["steadyrnn", "reproduce", "lin-table2", "--quick"]
+    again = program("reproduce", "lin-table2", "--quick", "--out", "here", "--json")
+    assert again.json["experiments"]["lin-table2"]["claims"] == record["claims"]
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0..1", [0, 1]), ("3,1", [1, 3]), ("5", [5])])
+def test_seeds_are_a_range_or_a_list(program: Program, text: str, seeds: list[int]) -> None:
+    assert program("reproduce", "lin-table1", "--quick", "--seeds", text).status == 0
+    assert json.loads(Path("results/lin-table1-quick.json").read_bytes())["seeds"] == seeds
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("lin-tabel1", 2, "there is no table or figure 'lin-tabel1'. Did you mean `lin-table1`?"),
+        ("", 2, "give IDs or --all, and not both; --list shows what there is"),
+        ("lin-table1 --all", 2, "give IDs or --all, and not both; --list shows what there is"),
+        ("lin-table1 lin-table1", 2, "an ID is given twice"),
+        ("lin-table1 --seeds 3..1", 2, "--seeds must be different numbers, as 0..9 or 0,2,5, at most 1000, but is '3..1'"),
+        ("lin-table1 --seeds 1,1", 2, "--seeds must be different numbers, as 0..9 or 0,2,5, at most 1000, but is '1,1'"),
+        ("lin-table1 --seeds 0..99999", 2, "at most 1000, but is '0..99999'"),
+        ("lin-table1 --seeds many", 2, "--seeds must be different numbers, as 0..9 or 0,2,5, at most 1000, but is 'many'"),
+        ("lin-table1 --threads 0", 2, "--threads must be from 1 to"),
+        ("lin-table2 lin-fig1", 1, "`lin-fig1` cannot run yet: it waits for its cells, not written yet."),
+        ("lin-table2 --seeds 0", 1, "`seeds` must not be given for `lin-table2`: it draws no random numbers. Leave it out."),
+    ],
+)  # fmt: skip
+def test_a_mistake_gets_a_sentence_and_nothing_runs(program: Program, words: str, status: int, message: str) -> None:
+    done = program("reproduce", *words.split())
+    assert (done.status, done.out, message in done.err, done.err.count("\n")) == (status, "", True, 1)
+    assert not Path("results").exists()
+
+
+def test_a_damaged_result_is_named_and_left(program: Program) -> None:
+    Path("results").mkdir()
+    Path("results/lin-table2.json").write_text('{"format": 1,')
+    done = program("reproduce", "lin-table2")
+    assert (done.status, done.out) == (1, "")
+    assert "`results/lin-table2.json` is damaged" in done.err
+    assert Path("results/lin-table2.json").read_text() == '{"format": 1,'
+    listed = program("reproduce", "lin-table2", "--list", "--json").json["experiments"]["lin-table2"]
+    assert (listed["state"], "is damaged" in listed["verdict"]) == ("damaged", True)
+
+
+def test_an_unfinished_run_is_in_the_list(program: Program) -> None:
+    partial = {"format": 1, "config": {"cells": {}}, "cells": {"abs": {}, "relu": {}}, "made": {}}
+    Path("results").mkdir()
+    Path("results/lin-table2.partial.json").write_text(json.dumps(partial))
+    assert program("reproduce", "lin-table2", "--list", "--json").json["experiments"]["lin-table2"]["unfinished_cells"] == 2
+    assert "never run (2 cells" in " ".join(program("reproduce", "lin-table2", "--list").out.split())
+
+
+@pytest.mark.slow
+def test_all_runs_what_can_run(program: Program) -> None:
+    done = program("reproduce", "--all", "--quick", "--json")
+    assert done.status == 0
+    assert [*done.json["experiments"]] == [name for name, one in EXPERIMENTS.items() if one.runnable]
+
+
+def test_an_interruption_says_how_to_go_on(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(activation: str, slope: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steadyrnn.experiments.gradient_regimes.measure_slopes", interrupt)
+    done = program("reproduce", "lin-table2", "--quick")
+    assert done.status == 130
+    assert "lin-table2 goes on where it stopped with the same command; finished cells are kept" in done.err

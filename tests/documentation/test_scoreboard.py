@@ -1,0 +1,82 @@
+"""The scoreboard says what the results say, about every table and figure, and is up to date."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steadyrnn.experiments.registry import EXPERIMENTS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "scoreboard.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def scoreboard() -> Any:
+    spec = importlib.util.spec_from_file_location("scoreboard", ROOT / "docs" / "scoreboard.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(page: str, name: str) -> list[str]:
+    return [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
+
+
+def test_the_page_is_up_to_date(scoreboard: Any) -> None:
+    assert scoreboard.build(ROOT / "results") == PAGE, "run python docs/scoreboard.py"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_table_and_figure_is_on_the_page(name: str) -> None:
+    found = rows(PAGE, name)
+    path = ROOT / "results" / f"{name}.json"
+    if path.exists():
+        claims = json.loads(path.read_bytes())["claims"]
+        assert len(found) == len(claims)
+        assert all(f"{claim['verdict']} |" in row for row, claim in zip(found, claims, strict=True))
+    else:
+        assert len(found) == 1
+
+
+def test_a_committed_result_fits_the_record_of_its_experiment() -> None:
+    for name, one in EXPERIMENTS.items():
+        path = ROOT / "results" / f"{name}.json"
+        if path.exists():
+            record, work = json.loads(path.read_bytes()), one.work()
+            assert record["config"]["cells"] == {cell.name: cell.to_dict() for cell in work.cells}
+            assert [claim["name"] for claim in record["claims"]] == [claim.name for claim in one.claims]
+
+
+def test_those_that_take_seconds_are_run_in_full() -> None:
+    missing = [name for name, one in EXPERIMENTS.items() if one.where == "seconds" and not rows(PAGE, name)[0].count("JSON")]
+    assert missing == []
+
+
+def test_another_verdict_changes_the_page(scoreboard: Any, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "results", tmp_path / "results")
+    path = tmp_path / "results" / "lin-table2.json"
+    record = json.loads(path.read_bytes())
+    record["claims"][0]["verdict"] = "not seen"
+    path.write_text(json.dumps(record))
+    page = scoreboard.build(tmp_path / "results")
+    assert "✗ not seen" in rows(page, "lin-table2")[0]
+    assert page != PAGE
+
+
+def test_without_results_every_row_says_so(scoreboard: Any, tmp_path: Path) -> None:
+    page = scoreboard.build(tmp_path)
+    assert "33 were not run" in page
+    assert all(len(rows(page, name)) == 1 for name in EXPERIMENTS)
+    assert "not run yet" in rows(page, "lin-table2")[0]
+
+
+def test_a_damaged_result_stops_the_page(scoreboard: Any, tmp_path: Path) -> None:
+    (tmp_path / "lin-table2.json").write_text("{")
+    with pytest.raises(SystemExit, match="is damaged"):
+        scoreboard.build(tmp_path)

@@ -1,0 +1,172 @@
+"""A run of cells: nothing finished is lost or repeated, and an interruption leaves no trace in the record."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steadyrnn.errors import ArgumentTypeError, RunError
+from steadyrnn.jobs.reproduce import reproduce
+from steadyrnn.jobs.result_file import read_result
+from steadyrnn.jobs.work import Cell
+from steadyrnn.runs.lock import Lock
+from tests.jobs.killed import calls, make_work
+
+ROOT = Path(__file__).parents[2]
+PROCESS = """
+import sys
+from steadyrnn.jobs.reproduce import reproduce
+from tests.jobs.killed import make_work
+reproduce(make_work(sys.argv[1]), sys.argv[2], command=["test"])
+"""
+
+
+def compared(path: Path) -> bytes:
+    """Return the part of a record that an interruption must not change, as bytes."""
+    record = json.loads(path.read_bytes())
+    assert record.pop("made")
+    return json.dumps(record).encode()
+
+
+def kill_at(cell: str, folder: Path, out: Path) -> None:
+    """Start a process on the work, and kill it with SIGKILL while it runs a cell."""
+    (folder / f"wait-{cell}").touch()
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    process = subprocess.Popen([sys.executable, "-c", PROCESS, folder, out], env={**os.environ, "PYTHONPATH": path})
+    end = time.monotonic() + 120
+    while not (folder / f"reached-{cell}").exists():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (folder / f"wait-{cell}").unlink()
+
+
+@pytest.mark.slow
+def test_a_run_killed_three_times_leaves_the_same_bytes_as_an_uninterrupted_one(tmp_path: Path) -> None:
+    folder, out, whole = tmp_path / "cells", tmp_path / "killed", tmp_path / "whole"
+    folder.mkdir()
+    for cell in ("c0", "c2", "c4"):
+        kill_at(cell, folder, out)
+        assert not (out / "killed.json").exists()
+    done = reproduce(make_work(folder), out)
+    assert (done.ran, done.kept) == (2, 4)
+    assert calls(folder) == ["c0", "c0", "c1", "c2", "c2", "c3", "c4", "c4", "c5"]  # only killed cells ran twice
+    assert compared(done.path) == compared(reproduce(make_work(folder), whole).path)
+    assert sorted(path.name for path in out.iterdir() if path.suffix == ".json") == ["killed.json"]
+
+
+def test_a_finished_record_is_neither_repeated_nor_changed(tmp_path: Path) -> None:
+    first = reproduce(make_work(tmp_path), tmp_path / "out")
+    before = first.path.read_bytes()
+    second = reproduce(make_work(tmp_path), tmp_path / "out")
+    assert (second.ran, second.kept) == (0, 6)
+    assert first.path.read_bytes() == before
+    assert len(calls(tmp_path)) == 6
+
+
+def test_cells_that_are_added_later_run_alone(tmp_path: Path) -> None:
+    reproduce(make_work(tmp_path, 3), tmp_path / "out")
+    done = reproduce(make_work(tmp_path, 5), tmp_path / "out")
+    assert (done.ran, done.kept, [*done.record["cells"]]) == (2, 3, ["c0", "c1", "c2", "c3", "c4"])
+    assert done.record["sum"] == pytest.approx(10 / 3)
+
+
+def test_again_runs_all_cells_anew(tmp_path: Path) -> None:
+    reproduce(make_work(tmp_path), tmp_path / "out")
+    assert reproduce(make_work(tmp_path), tmp_path / "out", again=True).ran == 6
+
+
+@pytest.mark.parametrize("change", ["fewer", "other arguments"])
+def test_cells_of_other_settings_are_refused_and_kept(tmp_path: Path, change: str) -> None:
+    path = reproduce(make_work(tmp_path), tmp_path / "out").path
+    before, work = path.read_bytes(), make_work(tmp_path, 5)
+    if change == "other arguments":
+        work = make_work(tmp_path)
+        work = replace(work, cells=(*work.cells[:5], replace(work.cells[5], seed=99)))
+    with pytest.raises(RunError, match=r"holds the cell 'c5'.*--out.*--again"):
+        reproduce(work, tmp_path / "out")
+    assert path.read_bytes() == before
+
+
+def test_infinity_is_null_in_the_record(tmp_path: Path) -> None:
+    assert reproduce(make_work(tmp_path), tmp_path / "out").record["cells"]["c1"] == {"value": 1 / 3, "huge": None}
+
+
+def test_date_command_environment_and_seconds_are_noted_without_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEADYRNN_DATA", "/a/folder/of/mine")
+    path = reproduce(make_work(tmp_path), tmp_path / "out", command=["steadyrnn", "reproduce", "x"]).path
+    made = json.loads(path.read_bytes())["made"]
+    assert {*made} == {"date", "command", "environment", "seconds"}
+    assert made["command"] == ["steadyrnn", "reproduce", "x"]
+    assert [*made["seconds"]] == [f"c{i}" for i in range(6)]
+    assert "/a/folder/of/mine" not in json.dumps(made)
+
+
+def test_another_environment_of_a_later_start_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reproduce(make_work(tmp_path, 2), tmp_path / "out")
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    made = reproduce(make_work(tmp_path, 3), tmp_path / "out").record["made"]
+    assert [found["variables"]["MKL_NUM_THREADS"] for found in made["resumed_in"]] == ["7"]
+
+
+def test_a_cell_that_fails_leaves_the_finished_ones(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    broken = replace(work, cells=(*work.cells[:3], Cell("bad", "steadyrnn.errors:none_of_these"), *work.cells[3:]))
+    with pytest.raises(AttributeError):
+        reproduce(broken, tmp_path / "out")
+    assert [*json.loads((tmp_path / "out" / "killed.partial.json").read_bytes())["cells"]] == ["c0", "c1", "c2"]
+    assert reproduce(work, tmp_path / "out").kept == 3
+
+
+def test_numbers_that_are_not_json_are_refused_by_name(tmp_path: Path) -> None:
+    work = replace(make_work(tmp_path), cells=(Cell("text", "pathlib:Path"),))
+    with pytest.raises(ArgumentTypeError, match="`text` must be a JSON value"):
+        reproduce(work, tmp_path / "out")
+
+
+def test_there_is_one_writer(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    lock = Lock(tmp_path / "out" / ".killed.lock")
+    try:
+        with pytest.raises(RunError, match="one writer"):
+            reproduce(make_work(tmp_path), tmp_path / "out")
+    finally:
+        lock.release()
+    assert not (tmp_path / "calls").exists()
+
+
+DAMAGED: dict[str, tuple[bytes, str]] = {
+    "cut": (b'{"format": 1, "config": {', "is damaged: it is not JSON"),
+    "empty": (b"", "is damaged: it is not JSON"),
+    "a list": (b"[]", "lacks a part of a result"),
+    "no cells": (b'{"format": 1, "config": {"cells": {}}, "made": {}}', "lacks a part of a result"),
+    "another format": (b'{"format": 9}', "has format 9"),
+}
+
+
+@pytest.mark.parametrize("ending", [".json", ".partial.json"])
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, kind: str, ending: str) -> None:
+    data, message = DAMAGED[kind]
+    path = tmp_path / f"killed{ending}"
+    path.write_bytes(data)
+    with pytest.raises(RunError, match=message):
+        reproduce(make_work(tmp_path), tmp_path)
+    assert path.read_bytes() == data
+    assert not (tmp_path / "calls").exists()
+
+
+def test_a_record_without_a_file_is_none(tmp_path: Path) -> None:
+    found: Any = read_result(tmp_path / "none.json")
+    assert found is None
