@@ -31,13 +31,16 @@ class Blueprint:
 
     Args:
         network: The layer of a system of sequences, the whole network of one of rows.
-        constraint: The set of its recurrent or square weights; of a gated layer, of its candidate gate.
+        constraint: The set of its recurrent or square weights; of a gated layer, of its candidate gate
+            or of the gates that the option ``gates`` names.
         arguments: Options of the system that the constraint is made from, by name.
+        gates: The gates that the option ``gates`` can name, one letter each; empty where a system has no such option.
     """
 
     network: str
     constraint: str = "steadyrnn.constraints.free:Free"
     arguments: tuple[str, ...] = ()
+    gates: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,13 @@ _RECORDS = (
     ),
     System(
         "spectral-lstm", "LSTM whose candidate gate has its singular values in an interval",
-        _ZHANG, {**_TIME, **_SPECTRAL},
-        Blueprint(_LSTM, *_IN_AN_INTERVAL),
+        _ZHANG, {**_TIME, **_SPECTRAL, "gates": "g"},
+        Blueprint(_LSTM, *_IN_AN_INTERVAL, gates="ifgo"),
+    ),
+    System(
+        "spectral-gru", "GRU whose candidate gate has its singular values in an interval",
+        _ZHANG, {**_TIME, **_SPECTRAL, "gates": "n"},
+        Blueprint(_GRU, *_IN_AN_INTERVAL, gates="rzn"),
     ),
     System(
         "urnn", "orthogonal weight, the exponential of a skew matrix",

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from steadyrnn.errors import ArgumentError, not_among
 
+from .gates import read_gates
 from .registry import SYSTEMS, System
 
 __all__ = ["ModelSettings", "complete"]
@@ -23,6 +24,7 @@ class ModelSettings:
         center: Middle of the interval of singular values.
         radius: Half its width; ``center + radius < 1`` makes a contraction.
         sigma: How the interval is kept: ``sigmoid``, ``clip`` or ``penalty``.
+        gates: Gates whose weights the set holds, separated by commas: of ``i,f,g,o`` (LSTM) or ``r,z,n`` (GRU).
         gradient: ``exact``, ``lie`` (multiplicative steps) or ``printed`` (the paper's direction).
         bound: Largest singular value.
         forget_bound: Largest value of the forget gate.
@@ -52,6 +54,7 @@ class ModelSettings:
     center: float | None = None
     radius: float | None = None
     sigma: str | None = None
+    gates: str | None = None
     gradient: str | None = None
     bound: float | None = None
     forget_bound: float | None = None
@@ -81,7 +84,7 @@ def complete(settings: ModelSettings) -> ModelSettings:
         >>> complete(ModelSettings("ornn", width=8)).reflectors
         8
     """
-    system = _system("name", settings.name)
+    system = base = _system("name", settings.name)
     given = {name: value for name, value in asdict(settings).items() if value is not None and name != "name"}
     if system.wraps:
         base = _system("base", given.get("base", system.options["base"]))
@@ -100,6 +103,8 @@ def complete(settings: ModelSettings) -> ModelSettings:
     for name in ("dropout", "dropout_logits"):
         if not 0 <= values.get(name, 0.0) <= 1:
             raise ArgumentError(f"`{name}` must be a number from 0 to 1, but is {values[name]}.")
+    if values.get("gates") is not None and base.blueprint is not None:
+        read_gates(values["gates"], base.blueprint.gates)
     if "reflectors" not in given and "reflectors" in values:
         values["reflectors"] = min(values["reflectors"], values["width"])
     if "slope" in values and values["nonlinearity"] != "leaky_relu":

@@ -12,6 +12,7 @@ from torch import nn
 from steadyrnn.activations import Activation, LeakyReLU, as_activation
 from steadyrnn.errors import ArgumentError
 
+from .gates import read_gates
 from .registry import SYSTEMS
 from .sequence import SequenceModel
 from .settings import ModelSettings, complete
@@ -118,12 +119,15 @@ def _feed_forward(s: ModelSettings, interface: TaskInterface) -> nn.Module:
 
 
 def _resolve(s: ModelSettings) -> tuple[Callable[..., Any], Any]:
-    """Return the class of a system's network and a fresh constraint, as its record names them."""
+    """Return the class of a system's network and a fresh constraint, or one per gate, as its record names them."""
     blueprint = SYSTEMS[s.name].blueprint
     if blueprint is None:  # one that wraps another is built around it
         raise ArgumentError(f"`name` is {s.name!r}, which wraps another system and cannot be wrapped.")
     arguments = {name: getattr(s, name) for name in blueprint.arguments}
-    return resolve_name(blueprint.network), resolve_name(blueprint.constraint)(**arguments)
+    constraint = resolve_name(blueprint.constraint)(**arguments)
+    if s.gates is not None:  # a constraint is a template: each gate gets a copy
+        constraint = dict.fromkeys(read_gates(s.gates, blueprint.gates), constraint)
+    return resolve_name(blueprint.network), constraint
 
 
 def _activation(s: ModelSettings) -> Activation:
