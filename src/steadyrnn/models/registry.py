@@ -18,6 +18,7 @@ _TIME: dict[str, Any] = {
     **{"embedding": None, "tied": False},
 }
 _SPECTRAL: dict[str, Any] = {"reflectors": 16, "center": 1.0, "radius": 0.1, "sigma": "sigmoid"}
+_GRU_TIME: dict[str, Any] = {**_TIME, "reset_after": True}
 _DEEP: dict[str, Any] = {**_ANY, "nonlinearity": "leaky_relu", "slope": 0.1, "dropout": 0.0}
 
 
@@ -84,7 +85,7 @@ _RECORDS = (
         Blueprint(_RNN, arguments=("init",)),
     ),
     System("lstm", "long short-term memory, unconstrained", "torch.nn.LSTM", _TIME, Blueprint(_LSTM)),
-    System("gru", "gated recurrent unit, unconstrained", "torch.nn.GRU", _TIME, Blueprint(_GRU)),
+    System("gru", "gated recurrent unit, unconstrained", "torch.nn.GRU", _GRU_TIME, Blueprint(_GRU)),
     System(
         "ornn", "orthogonal weight, a product of Householder reflections",
         "Mhammedi et al., ICML 2017", _elman("leaky_relu", reflectors=16),
@@ -102,7 +103,7 @@ _RECORDS = (
     ),
     System(
         "spectral-gru", "GRU whose candidate gate has its singular values in an interval",
-        _ZHANG, {**_TIME, **_SPECTRAL, "gates": "n"},
+        _ZHANG, {**_GRU_TIME, **_SPECTRAL, "gates": "n"},
         Blueprint(_GRU, *_IN_AN_INTERVAL, gates="rzn"),
     ),
     System(
@@ -112,7 +113,7 @@ _RECORDS = (
     ),
     System(
         "ugru", "GRU whose candidate gate is orthogonal, the exponential of a skew matrix",
-        _LIN, {**_TIME, "gradient": "exact"},
+        _LIN, {**_GRU_TIME, "gradient": "exact"},
         Blueprint(_GRU, *_EXPONENTIAL),
     ),
     System(

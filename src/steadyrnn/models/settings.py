@@ -25,6 +25,7 @@ class ModelSettings:
         radius: Half its width; ``center + radius < 1`` makes a contraction.
         sigma: How the interval is kept: ``sigmoid``, ``clip`` or ``penalty``.
         gates: Gates whose weights the set holds, separated by commas: of ``i,f,g,o`` (LSTM) or ``r,z,n`` (GRU).
+        reset_after: Whether the reset gate of a GRU acts behind the recurrent product (torch's form) or before it.
         gradient: ``exact``, ``lie`` (multiplicative steps) or ``printed`` (the paper's direction).
         bound: Largest singular value.
         forget_bound: Largest value of the forget gate.
@@ -55,6 +56,7 @@ class ModelSettings:
     radius: float | None = None
     sigma: str | None = None
     gates: str | None = None
+    reset_after: bool | None = None
     gradient: str | None = None
     bound: float | None = None
     forget_bound: float | None = None

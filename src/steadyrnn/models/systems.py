@@ -94,6 +94,8 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
     }
     if s.nonlinearity is not None:
         kwargs["nonlinearity"] = _activation(s)
+    if s.reset_after is not None:
+        kwargs["reset_after"] = s.reset_after
     model = SequenceModel(
         layer(size, width, layers, **kwargs), interface.outputs, vocab_size=interface.vocabulary,
         readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=dropout if tokens else 0.0,
