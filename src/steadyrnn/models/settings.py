@@ -18,7 +18,8 @@ class ModelSettings:
         name: The system; ``steadyrnn train --help`` lists them.
         width: Hidden units, n (an even number for complex systems).
         layers: Recurrent layers in the stack.
-        nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid`` or ``modrelu``.
+        nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid``, ``modrelu`` (one learned
+            shift per pair of units) or ``modrelu_real`` (one per unit, as in the expRNN).
         slope: Of ``leaky_relu`` for negative values.
         reflectors: Householder reflectors, of a spectral system on each side; the width is all of them.
         center: Middle of the interval of singular values.
