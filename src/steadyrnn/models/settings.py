@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from .gates import read_gates
+from .option_checks import check_values
 from .registry import SYSTEMS, System
 
 __all__ = ["ModelSettings", "complete"]
@@ -32,8 +32,15 @@ class ModelSettings:
         forget_bound: Largest value of the forget gate.
         input_bound: Largest absolute entry of the input that stability is proven for.
         margin: How far from the border of the stable set to stay.
-        init: First recurrent weight: ``identity`` or ``orthogonal``.
-        init_std: Standard deviation of the first input and output weights, Gaussian.
+        init: First recurrent weight: ``orthogonal``, ``identity``, ``gaussian``, or ``cayley`` and ``henaff`` of the expRNN.
+            None is the set's own.
+        recurrent_std: Standard deviation of ``init`` gaussian; None is 1 / sqrt(n).
+        init_std: Standard deviation of the first input and output weights, Gaussian; biases are then 0.
+        output_std: Standard deviation of the first output weights, where it is another one.
+        init_uniform: Embedding and readout start uniform in plus and minus this number, as language models do with 0.1.
+        input_scale: Factor of the first input weight of the first layer.
+        gate_bias: First bias of every gate but the candidate.
+        forget_bias: First bias of the forget gate of an LSTM, where it is another one.
         learn_initial_state: Whether the initial state is a parameter.
         skip: Whether the readout sees the input too.
         dropout: Probability on embedded tokens, between layers and where the state is read; behind every activation of a
@@ -64,7 +71,13 @@ class ModelSettings:
     input_bound: float | None = None
     margin: float | None = None
     init: str | None = None
+    recurrent_std: float | None = None
     init_std: float | None = None
+    output_std: float | None = None
+    init_uniform: float | None = None
+    input_scale: float | None = None
+    gate_bias: float | None = None
+    forget_bias: float | None = None
     learn_initial_state: bool | None = None
     skip: bool | None = None
     dropout: float | None = None
@@ -100,14 +113,7 @@ def complete(settings: ModelSettings) -> ModelSettings:
             f"`{unknown[0]}` is no option of the model {settings.name!r}, which has: {', '.join(system.options)}."
         )
     values = {**system.options, **given}
-    for name in ("width", "layers", "embedding", "depth", "blocks", "context"):
-        if values.get(name) is not None and values[name] < 1:
-            raise ArgumentError(f"`{name}` must be greater than zero, but is {values[name]}.")
-    for name in ("dropout", "dropout_logits"):
-        if not 0 <= values.get(name, 0.0) <= 1:
-            raise ArgumentError(f"`{name}` must be a number from 0 to 1, but is {values[name]}.")
-    if values.get("gates") is not None and base.blueprint is not None:
-        read_gates(values["gates"], base.blueprint.gates)
+    check_values(values, base.blueprint)
     if "reflectors" not in given and "reflectors" in values:
         values["reflectors"] = min(values["reflectors"], values["width"])
     if "slope" in values and values["nonlinearity"] != "leaky_relu":

@@ -13,9 +13,10 @@ from steadyrnn.activations import Activation, LeakyReLU, as_activation
 from steadyrnn.errors import ArgumentError
 
 from .gates import read_gates
-from .registry import SYSTEMS
+from .registry import SYSTEMS, Blueprint
 from .sequence import SequenceModel
 from .settings import ModelSettings, complete
+from .starts import draw_gaussian, start_weights
 from .truncated import Truncated
 
 __all__ = ["TaskInterface", "build_model"]
@@ -104,8 +105,10 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
     if model.embedding is not None and not model.tied:
         with torch.no_grad():  # torch's tokens have norm sqrt(size), and drown the state of a network that keeps norms
             model.embedding.weight.mul_(size**-0.5)
-    if "init_std" in SYSTEMS[s.name].options:
-        _start_gaussian(model, s)
+    if "init" in _blueprint(s).arguments:  # which the constraint has read
+        _start_as_irnn(model, s)
+        s = replace(s, init=None, init_std=None)
+    start_weights(model, s)
     return model
 
 
@@ -122,9 +125,7 @@ def _feed_forward(s: ModelSettings, interface: TaskInterface) -> nn.Module:
 
 def _resolve(s: ModelSettings) -> tuple[Callable[..., Any], Any]:
     """Return the class of a system's network and a fresh constraint, or one per gate, as its record names them."""
-    blueprint = SYSTEMS[s.name].blueprint
-    if blueprint is None:  # one that wraps another is built around it
-        raise ArgumentError(f"`name` is {s.name!r}, which wraps another system and cannot be wrapped.")
+    blueprint = _blueprint(s)
     arguments = {name: getattr(s, name) for name in blueprint.arguments}
     constraint = resolve_name(blueprint.constraint)(**arguments)
     if s.gates is not None:  # a constraint is a template: each gate gets a copy
@@ -132,24 +133,31 @@ def _resolve(s: ModelSettings) -> tuple[Callable[..., Any], Any]:
     return resolve_name(blueprint.network), constraint
 
 
+def _blueprint(s: ModelSettings) -> Blueprint:
+    blueprint = SYSTEMS[s.name].blueprint
+    if blueprint is None:  # one that wraps another is built around it
+        raise ArgumentError(f"`name` is {s.name!r}, which wraps another system and cannot be wrapped.")
+    return blueprint
+
+
 def _activation(s: ModelSettings) -> Activation:
     return LeakyReLU(s.slope) if s.slope is not None else as_activation(str(s.nonlinearity))
 
 
 @torch.no_grad()
-def _start_gaussian(model: SequenceModel, s: ModelSettings) -> None:
+def _start_as_irnn(model: SequenceModel, s: ModelSettings) -> None:
     r"""Draw input and output weights Gaussian, with biases 0.
 
     The standard deviation is 0.001 beside an identity (Le, Jaitly, Hinton) and :math:`1/\sqrt{N}` beside an orthogonal
     weight, where the paper (Zhang, Lei, Dhillon) names none.
     """
+
+    def std(columns: int) -> float:
+        usual = 0.001 if s.init == "identity" else 1 / math.sqrt(columns)
+        return usual if s.init_std is None else s.init_std
+
     weights = [(name, p) for name, p in model.rnn.named_parameters() if name.startswith(("weight_ih", "bias"))]
-    for name, parameter in (*weights, *model.readout.named_parameters()):
-        if parameter.dim() < 2 or name.startswith("bias"):
-            parameter.zero_()
-        else:
-            std = 0.001 if s.init == "identity" else 1 / math.sqrt(parameter.shape[1])
-            parameter.normal_(0.0, std if s.init_std is None else s.init_std)
+    draw_gaussian((*weights, *model.readout.named_parameters()), std)
 
 
 def _number(value: float | None) -> float:
