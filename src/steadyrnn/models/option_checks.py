@@ -12,7 +12,7 @@ from .registry import Blueprint
 __all__ = ["check_values"]
 
 _COUNTS = ("width", "layers", "embedding", "depth", "blocks", "context")
-_PROBABILITIES = ("dropout", "dropout_logits")
+_PROBABILITIES = ("dropout", "dropout_input", "dropout_layers", "dropout_output", "dropout_logits")
 _SIZES = ("init_std", "output_std", "recurrent_std", "init_uniform")
 _NUMBERS = ("input_scale", "gate_bias", "forget_bias")
 
@@ -39,6 +39,8 @@ def check_values(values: Mapping[str, Any], blueprint: Blueprint | None) -> None
     for name in _PROBABILITIES:
         if values.get(name) is not None and not 0 <= values[name] <= 1:
             raise ArgumentError(f"`{name}` must be a number from 0 to 1, but is {values[name]}.")
+    if values.get("dropout_layers") and values["layers"] == 1:
+        raise ArgumentError(f"`dropout_layers` acts between layers, but is {values['dropout_layers']} and `layers` is 1.")
     for name in _SIZES:
         if values.get(name) is not None and not 0 <= values[name] < math.inf:
             raise ArgumentError(f"`{name}` must be a finite number that is not negative, but is {values[name]}.")

@@ -15,6 +15,7 @@ _ANY: dict[str, Any] = {"width": 128}
 _TIME: dict[str, Any] = {
     **_ANY,
     **{"layers": 1, "learn_initial_state": False, "skip": False, "dropout": 0.0, "dropout_logits": 0.0},
+    **{"dropout_input": None, "dropout_layers": None, "dropout_output": None},
     **{"embedding": None, "tied": False},
     **{"init_std": None, "output_std": None, "init_uniform": None, "input_scale": None},
 }

@@ -45,6 +45,9 @@ class ModelSettings:
         skip: Whether the readout sees the input too.
         dropout: Probability on embedded tokens, between layers and where the state is read; behind every activation of a
             network without time.
+        dropout_input: Probability on embedded tokens; None is ``dropout``.
+        dropout_layers: Probability on states between layers; None is ``dropout``.
+        dropout_output: Probability on the state where it is read; None is ``dropout``.
         dropout_logits: Probability on the result.
         embedding: Size of an embedded token.
         tied: Whether the embedding's weight is the readout's.
@@ -81,6 +84,9 @@ class ModelSettings:
     learn_initial_state: bool | None = None
     skip: bool | None = None
     dropout: float | None = None
+    dropout_input: float | None = None
+    dropout_layers: float | None = None
+    dropout_output: float | None = None
     dropout_logits: float | None = None
     embedding: int | None = None
     tied: bool | None = None

@@ -83,7 +83,8 @@ def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
 def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> SequenceModel:
     """Return the sequence model of a complete setting."""
     tokens, dropout = interface.vocabulary is not None, _number(s.dropout)
-    for name in ("embedding", "tied"):
+    on_input, between, on_output = (dropout if p is None else p for p in (s.dropout_input, s.dropout_layers, s.dropout_output))
+    for name in ("embedding", "tied", "dropout_input"):
         if getattr(s, name) and not tokens:
             raise ArgumentError(f"`{name}` needs a task of tokens, but the input of this one holds numbers.")
     width, layers = s.width or 0, s.layers or 0
@@ -91,7 +92,7 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
     layer, transition = _resolve(s)
     kwargs: dict[str, Any] = {
         **{"transition": transition, "bias": "single"},
-        **{"learn_initial_state": bool(s.learn_initial_state), "dropout": dropout if layers > 1 else 0.0},
+        **{"learn_initial_state": bool(s.learn_initial_state), "dropout": between if layers > 1 else 0.0},
     }
     if s.nonlinearity is not None:
         kwargs["nonlinearity"] = _activation(s)
@@ -99,8 +100,8 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
         kwargs["reset_after"] = s.reset_after
     model = SequenceModel(
         layer(size, width, layers, **kwargs), interface.outputs, vocab_size=interface.vocabulary,
-        readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=dropout if tokens else 0.0,
-        dropout_state=dropout, dropout_logits=_number(s.dropout_logits),
+        readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=on_input if tokens else 0.0,
+        dropout_state=on_output, dropout_logits=_number(s.dropout_logits),
     )  # fmt: skip
     if model.embedding is not None and not model.tied:
         with torch.no_grad():  # torch's tokens have norm sqrt(size), and drown the state of a network that keeps norms
