@@ -17,10 +17,11 @@ _TIME: dict[str, Any] = {
     **{"layers": 1, "learn_initial_state": False, "skip": False, "dropout": 0.0, "dropout_logits": 0.0},
     **{"dropout_input": None, "dropout_layers": None, "dropout_output": None},
     **{"embedding": None, "tied": False},
-    **{"init_std": None, "output_std": None, "init_uniform": None, "input_scale": None},
+    **{"init_std": None, "output_std": None, "init_uniform": None, "input_scale": None, "frozen": False},
 }
-_JOINT_TIME: dict[str, Any] = {name: value for name, value in _TIME.items() if name not in ("init_std", "input_scale")}
-"""Of a system whose set holds the input weights too: their start is the set's to choose."""
+_OF_INPUT_WEIGHTS = ("init_std", "input_scale", "frozen")
+_JOINT_TIME: dict[str, Any] = {name: value for name, value in _TIME.items() if name not in _OF_INPUT_WEIGHTS}
+"""Of a system whose set holds the input weights too: it chooses their start, and its projection moves them."""
 _SPECTRAL: dict[str, Any] = {"reflectors": 16, "center": 1.0, "radius": 0.1, "sigma": "sigmoid"}
 _INIT: dict[str, Any] = {"init": None}
 _FREE_INIT: dict[str, Any] = {**_INIT, "recurrent_std": None}

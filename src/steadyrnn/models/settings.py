@@ -39,6 +39,8 @@ class ModelSettings:
         output_std: Standard deviation of the first output weights, where it is another one.
         init_uniform: Embedding and readout start uniform in plus and minus this number, as language models do with 0.1.
         input_scale: Factor of the first input weight of the first layer.
+        frozen: Whether only the recurrent weight is trained (and what is learned beside it: initial states, shifts of modReLU);
+            embedding, input and output keep their first weights and biases.
         gate_bias: First bias of every gate but the candidate.
         forget_bias: First bias of the forget gate of an LSTM, where it is another one.
         learn_initial_state: Whether the initial state is a parameter.
@@ -79,6 +81,7 @@ class ModelSettings:
     output_std: float | None = None
     init_uniform: float | None = None
     input_scale: float | None = None
+    frozen: bool | None = None
     gate_bias: float | None = None
     forget_bias: float | None = None
     learn_initial_state: bool | None = None

@@ -17,7 +17,7 @@ from steadyrnn.layers.weights import Transition
 from .sequence import SequenceModel
 from .settings import ModelSettings
 
-__all__ = ["RECURRENT_STARTS", "draw_gaussian", "start_weights"]
+__all__ = ["RECURRENT_STARTS", "draw_gaussian", "freeze_input_and_output", "start_weights"]
 
 Draw = Callable[[int, float], Tensor]
 
@@ -95,6 +95,20 @@ def start_weights(model: SequenceModel, s: ModelSettings) -> None:
         for name, parameter in rnn.named_parameters():
             if name.startswith("bias_ih"):
                 parameter.view(-1, rnn.hidden_size)[rnn.cell.gates.index(gate)] = value
+
+
+def freeze_input_and_output(model: SequenceModel) -> None:
+    """Let no gradient reach anything but the recurrent weight and what is learned beside it, in and out of a set.
+
+    Example:
+        >>> model = sr.SequenceModel(sr.RNN(2, 3, transition="ball"), 1)
+        >>> freeze_input_and_output(model)
+        >>> [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        ['rnn.transition_l0.h.raw0']
+    """
+    learned = ("rnn.weight_hh", "rnn.transition", "rnn.initial_", "rnn.activation")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(learned))
 
 
 def draw_gaussian(parameters: tuple[tuple[str, nn.Parameter], ...], std: Callable[[int], float]) -> None:

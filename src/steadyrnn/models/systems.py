@@ -16,7 +16,7 @@ from .gates import read_gates
 from .registry import SYSTEMS, Blueprint
 from .sequence import SequenceModel
 from .settings import ModelSettings, complete
-from .starts import draw_gaussian, start_weights
+from .starts import draw_gaussian, freeze_input_and_output, start_weights
 from .truncated import Truncated
 
 __all__ = ["TaskInterface", "build_model"]
@@ -110,6 +110,8 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
         _start_as_irnn(model, s)
         s = replace(s, init=None, init_std=None)
     start_weights(model, s)
+    if s.frozen:
+        freeze_input_and_output(model)
     return model
 
 
