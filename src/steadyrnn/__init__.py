@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from steadyrnn.activations import Identity as Identity
     from steadyrnn.activations import LeakyReLU as LeakyReLU
     from steadyrnn.activations import ModReLU as ModReLU
+    from steadyrnn.activations import RealModReLU as RealModReLU
     from steadyrnn.activations import ReLU as ReLU
     from steadyrnn.activations import Sigmoid as Sigmoid
     from steadyrnn.activations import Tanh as Tanh
@@ -89,6 +90,7 @@ _PUBLIC: dict[str, str] = {
     "RNN": "steadyrnn.layers.rnn",
     "RNNCell": "steadyrnn.layers.cells",
     "ReLU": "steadyrnn.activations",
+    "RealModReLU": "steadyrnn.activations",
     "ResNet": "steadyrnn.models.resnet",
     "RestrictedUnitary": "steadyrnn.constraints.unitary",
     "SequenceModel": "steadyrnn.models.sequence",

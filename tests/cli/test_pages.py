@@ -30,7 +30,7 @@ def test_the_page_describes_every_model_as_its_record_does(name: str) -> None:
     (row,) = [line for line in MODELS.splitlines() if line.startswith(f"| `{name}` |")]
     system = SYSTEMS[name]
     assert f"| {system.description} | {system.paper} |" in row
-    shared = {"width", "dropout"} if system.reads == "row" else set(SYSTEMS["lstm"].options)
+    shared = {"width", "dropout"} if system.reads == "row" else {*SYSTEMS["ornn"].options} & {*SYSTEMS["lstm"].options}
     own = {option for option in system.options if option not in shared}
     if system.options.get("nonlinearity") != "leaky_relu":
         own -= {"slope"}

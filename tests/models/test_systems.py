@@ -189,13 +189,14 @@ def test_a_system_has_the_count_of_table_4(name: str, expected: int) -> None:
 @pytest.mark.parametrize(
     ("name", "recurrent"),
     [
-        ("irnn", 64), ("gru", 3 * 64), ("spectral-lstm", 3 * 64 + 2 * 28 + 8 + 14), ("urnn", 28), ("ugru", 2 * 64 + 28),
+        ("irnn", 64), ("gru", 3 * 64), ("spectral-lstm", 3 * 64 + 2 * 28 + 8 + 14),
+        ("spectral-gru", 2 * 64 + 2 * 28 + 8 + 14), ("urnn", 28), ("ugru", 2 * 64 + 28),
         ("unitary", 7 * 4 + 4), ("unitary-full", 16 + 4), ("factorized", 64), ("contractive", 64), ("polar", 64), ("lds", 64),
         ("stable-rnn", 64), ("stable-lstm", 4 * 64), ("truncated", 64),
     ],
 )  # fmt: skip
 def test_a_system_has_the_recurrent_parameters_of_its_set(name: str, recurrent: int) -> None:
-    gates = {"gru": 3, "ugru": 3, "spectral-lstm": 4, "stable-lstm": 4}.get(name, 1)
+    gates = {"gru": 3, "ugru": 3, "spectral-gru": 3, "spectral-lstm": 4, "stable-lstm": 4}.get(name, 1)
     model = build_model(ModelSettings(name, width=8), INTERFACES["last"])
     assert count(model) == recurrent + gates * 8 * (D + 1) + N * 8 + N
 

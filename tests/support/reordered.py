@@ -33,7 +33,8 @@ class ReorderedEngine(Engine):
 
     def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
         run, size = recurrence, recurrence.state[0].shape[1]
-        halves = 2 if isinstance(run.cell, RNNStep) and not run.cell.activation.elementwise else 1  # a pair stays one
+        learned = run.cell.activation.parameter_size(size) if isinstance(run.cell, RNNStep) else None
+        halves = 1 if learned is None else size // learned  # a pair with one parameter stays one
         half = torch.randperm(size // halves, generator=torch.Generator().manual_seed(self.seed)).to(run.input.device)
         order = torch.cat([half + place * len(half) for place in range(halves)])
 

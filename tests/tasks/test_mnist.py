@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -68,3 +69,33 @@ def test_a_permutation_out_of_range_is_refused_by_its_own_name(number: int) -> N
 def test_pixels_that_do_not_divide_the_image_are_refused(width: int) -> None:
     with pytest.raises(ArgumentError, match="`pixels_per_step`"):
         make_task("pixel-mnist", pixels_per_step=width)
+
+
+def order_of(permutation: int | str) -> torch.Tensor:
+    task = make_task("permuted-mnist", validation=5, permutation=permutation)
+    return task.layout.order  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_order_of_the_exprnn_is_the_one_that_numpy_draws() -> None:
+    order = order_of("numpy:92916")
+    assert order.sort().values.tolist() == [*range(784)]
+    assert order.tolist() == numpy.random.RandomState(92916).permutation(784).tolist()
+    assert order[:8].tolist() == [319, 576, 323, 107, 355, 716, 197, 20]  # from release to release
+
+
+def test_the_order_of_numpy_is_none_of_ours() -> None:
+    assert not order_of("numpy:92916").equal(order_of(92916))
+    assert not order_of("numpy:0").equal(order_of(0))
+
+
+def test_images_are_read_in_the_order_of_the_exprnn() -> None:
+    permuted, plain = images("permuted-mnist", permutation="numpy:92916")[0], images("pixel-mnist")[0]
+    assert permuted.equal(plain[order_of("numpy:92916")])
+
+
+@pytest.mark.parametrize(
+    "text", ["numpy", "numpy:", "numpy:-1", "numpy:4294967296", "torch:1", "92916", "numpy:1.5", "numpy:\u0661", ""]
+)
+def test_a_text_that_names_no_permutation_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="`permutation` must be an integer, or numpy: with a seed"):
+        make_task("permuted-mnist", permutation=text)

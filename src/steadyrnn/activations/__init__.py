@@ -5,6 +5,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from .base import ACTIVATION_CLASSES, Activation, activation_class, activation_from_key
 from .elementwise import Absolute, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
 from .modrelu import ModReLU
+from .real_modrelu import RealModReLU
 
 __all__ = [
     "ACTIVATIONS",
@@ -15,6 +16,7 @@ __all__ = [
     "LeakyReLU",
     "ModReLU",
     "ReLU",
+    "RealModReLU",
     "Sigmoid",
     "Tanh",
     "activation_class",
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 ACTIVATIONS: dict[str, type[Activation]] = {
-    cls.name: cls for cls in (Tanh, ReLU, LeakyReLU, Absolute, Identity, Sigmoid, ModReLU)
+    cls.name: cls for cls in (Tanh, ReLU, LeakyReLU, Absolute, Identity, Sigmoid, ModReLU, RealModReLU)
 }
 
 

@@ -25,7 +25,8 @@ class RNN(RecurrentLayer):
 
     Args:
         <arguments of every layer>
-        nonlinearity: A name (``"tanh" "relu" "leaky_relu" "abs" "identity" "sigmoid" "modrelu"``) or an activation.
+        nonlinearity: A name (``"tanh" "relu" "leaky_relu" "abs" "identity" "sigmoid" "modrelu" "modrelu_real"``) or an
+            activation.
         transition: The set: a name, a constraint, or a mapping ``{"h": ...}``. A constraint is a template.
 
     Example:

@@ -15,9 +15,18 @@ _ANY: dict[str, Any] = {"width": 128}
 _TIME: dict[str, Any] = {
     **_ANY,
     **{"layers": 1, "learn_initial_state": False, "skip": False, "dropout": 0.0, "dropout_logits": 0.0},
+    **{"dropout_input": None, "dropout_layers": None, "dropout_output": None},
     **{"embedding": None, "tied": False},
+    **{"init_std": None, "output_std": None, "init_uniform": None, "input_scale": None, "frozen": False},
 }
+_OF_INPUT_WEIGHTS = ("init_std", "input_scale", "frozen")
+_JOINT_TIME: dict[str, Any] = {name: value for name, value in _TIME.items() if name not in _OF_INPUT_WEIGHTS}
+"""Of a system whose set holds the input weights too: it chooses their start, and its projection moves them."""
 _SPECTRAL: dict[str, Any] = {"reflectors": 16, "center": 1.0, "radius": 0.1, "sigma": "sigmoid"}
+_INIT: dict[str, Any] = {"init": None}
+_FREE_INIT: dict[str, Any] = {**_INIT, "recurrent_std": None}
+_GRU_TIME: dict[str, Any] = {**_TIME, "reset_after": True, "gate_bias": None}
+_LSTM_TIME: dict[str, Any] = {**_TIME, "gate_bias": None, "forget_bias": None}
 _DEEP: dict[str, Any] = {**_ANY, "nonlinearity": "leaky_relu", "slope": 0.1, "dropout": 0.0}
 
 
@@ -31,13 +40,18 @@ class Blueprint:
 
     Args:
         network: The layer of a system of sequences, the whole network of one of rows.
-        constraint: The set of its recurrent or square weights; of a gated layer, of its candidate gate.
+        constraint: The set of its recurrent or square weights; of a gated layer, of its candidate gate
+            or of the gates that the option ``gates`` names.
         arguments: Options of the system that the constraint is made from, by name.
+        starts: What the option ``init`` can be; empty where a system has no such option.
+        gates: The gates that the option ``gates`` can name, one letter each; empty where a system has no such option.
     """
 
     network: str
     constraint: str = "steadyrnn.constraints.free:Free"
     arguments: tuple[str, ...] = ()
+    gates: str = ""
+    starts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,17 +85,29 @@ _MLP, _RESNET = "steadyrnn.models.mlp:MLP", "steadyrnn.models.resnet:ResNet"
 _SETS = "steadyrnn.constraints"
 _IN_AN_INTERVAL = f"{_SETS}.spectral:Spectral", tuple(_SPECTRAL)
 _EXPONENTIAL = f"{_SETS}.exponential:ExpOrthogonal", ("gradient",)
+_ORTHOGONAL = ("orthogonal", "identity")
+_ROTATIONS = (*_ORTHOGONAL, "cayley", "henaff")
+_ANY_START = (*_ORTHOGONAL, "gaussian")
 _IN_A_BALL = f"{_SETS}.ball:SpectralBall", ("bound",)
 
 _RECORDS = (
-    System("rnn", "Elman network, unconstrained", "torch.nn.RNN", _elman("tanh"), Blueprint(_RNN)),
+    System(
+        "rnn", "Elman network, unconstrained", "torch.nn.RNN", _elman("tanh", **_FREE_INIT),
+        Blueprint(_RNN, starts=_ANY_START),
+    ),
     System(
         "irnn", "rectified, recurrent weight that starts as the identity or orthogonal",
-        "Le, Jaitly, Hinton, 2015", _elman("relu", init="identity", init_std=None),
-        Blueprint(_RNN, arguments=("init",)),
+        "Le, Jaitly, Hinton, 2015", _elman("relu", init="identity"),
+        Blueprint(_RNN, arguments=("init",), starts=("identity", "orthogonal", "torch")),
     ),
-    System("lstm", "long short-term memory, unconstrained", "torch.nn.LSTM", _TIME, Blueprint(_LSTM)),
-    System("gru", "gated recurrent unit, unconstrained", "torch.nn.GRU", _TIME, Blueprint(_GRU)),
+    System(
+        "lstm", "long short-term memory, unconstrained", "torch.nn.LSTM", {**_LSTM_TIME, **_FREE_INIT},
+        Blueprint(_LSTM, starts=_ANY_START),
+    ),
+    System(
+        "gru", "gated recurrent unit, unconstrained", "torch.nn.GRU", {**_GRU_TIME, **_FREE_INIT},
+        Blueprint(_GRU, starts=_ANY_START),
+    ),
     System(
         "ornn", "orthogonal weight, a product of Householder reflections",
         "Mhammedi et al., ICML 2017", _elman("leaky_relu", reflectors=16),
@@ -94,18 +120,23 @@ _RECORDS = (
     ),
     System(
         "spectral-lstm", "LSTM whose candidate gate has its singular values in an interval",
-        _ZHANG, {**_TIME, **_SPECTRAL},
-        Blueprint(_LSTM, *_IN_AN_INTERVAL),
+        _ZHANG, {**_LSTM_TIME, **_SPECTRAL, "gates": "g"},
+        Blueprint(_LSTM, *_IN_AN_INTERVAL, gates="ifgo"),
+    ),
+    System(
+        "spectral-gru", "GRU whose candidate gate has its singular values in an interval",
+        _ZHANG, {**_GRU_TIME, **_SPECTRAL, "gates": "n"},
+        Blueprint(_GRU, *_IN_AN_INTERVAL, gates="rzn"),
     ),
     System(
         "urnn", "orthogonal weight, the exponential of a skew matrix",
-        _LIN, _elman("relu", gradient="exact"),
-        Blueprint(_RNN, *_EXPONENTIAL),
+        _LIN, _elman("relu", gradient="exact", **_INIT),
+        Blueprint(_RNN, *_EXPONENTIAL, starts=_ROTATIONS),
     ),
     System(
         "ugru", "GRU whose candidate gate is orthogonal, the exponential of a skew matrix",
-        _LIN, {**_TIME, "gradient": "exact"},
-        Blueprint(_GRU, *_EXPONENTIAL),
+        _LIN, {**_GRU_TIME, "gradient": "exact", **_INIT},
+        Blueprint(_GRU, *_EXPONENTIAL, starts=_ROTATIONS),
     ),
     System(
         "unitary", "complex unitary weight of restricted capacity, modReLU",
@@ -119,29 +150,31 @@ _RECORDS = (
     ),
     System(
         "factorized", "singular values in an interval, Cayley transforms on both sides",
-        "Vorontsov et al., ICML 2017", _elman("leaky_relu", center=1.0, radius=0.1, gradient="exact"),
-        Blueprint(_RNN, f"{_SETS}.cayley_spectral:CayleySpectral", ("center", "radius", "gradient")),
+        "Vorontsov et al., ICML 2017", _elman("leaky_relu", center=1.0, radius=0.1, gradient="exact", **_INIT),
+        Blueprint(
+            _RNN, f"{_SETS}.cayley_spectral:CayleySpectral", ("center", "radius", "gradient"), starts=_ORTHOGONAL,
+        ),
     ),
     System(
         "contractive", "rectified, weight kept in a spectral ball: a contraction",
-        _EMAMI, _elman("relu", bound=0.99),
-        Blueprint(_RNN, *_IN_A_BALL),
+        _EMAMI, _elman("relu", bound=0.99, **_FREE_INIT),
+        Blueprint(_RNN, *_IN_A_BALL, starts=_ANY_START),
     ),
     System(
-        "polar", "rectified, weight made orthogonal by projection after each step", _EMAMI, _elman("relu"),
-        Blueprint(_RNN, f"{_SETS}.polar:PolarOrthogonal"),
+        "polar", "rectified, weight made orthogonal by projection after each step", _EMAMI, _elman("relu", **_INIT),
+        Blueprint(_RNN, f"{_SETS}.polar:PolarOrthogonal", starts=_ORTHOGONAL),
     ),
     System(
-        "lds", "linear dynamical system, weight kept in a spectral ball", _MILLER, _elman("identity", bound=0.99),
-        Blueprint(_RNN, *_IN_A_BALL),
+        "lds", "linear dynamical system, weight kept in a spectral ball", _MILLER, _elman("identity", bound=0.99, **_FREE_INIT),
+        Blueprint(_RNN, *_IN_A_BALL, starts=_ANY_START),
     ),
     System(
-        "stable-rnn", "tanh network, weight kept in a spectral ball", _MILLER, _elman("tanh", bound=0.99),
-        Blueprint(_RNN, *_IN_A_BALL),
+        "stable-rnn", "tanh network, weight kept in a spectral ball", _MILLER, _elman("tanh", bound=0.99, **_FREE_INIT),
+        Blueprint(_RNN, *_IN_A_BALL, starts=_ANY_START),
     ),
     System(
         "stable-lstm", "LSTM whose weights are kept where it contracts",
-        _MILLER, {**_TIME, "forget_bound": 0.64, "input_bound": 1.0, "margin": 0.01},
+        _MILLER, {**_JOINT_TIME, "forget_bound": 0.64, "input_bound": 1.0, "margin": 0.01},
         Blueprint(_LSTM, f"{_SETS}.stable_lstm:StableLSTM", ("forget_bound", "input_bound", "margin")),
     ),
     System(

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from steadyrnn.errors import ArgumentError, not_among
 
+from .option_checks import check_values
 from .registry import SYSTEMS, System
 
 __all__ = ["ModelSettings", "complete"]
@@ -17,23 +18,38 @@ class ModelSettings:
         name: The system; ``steadyrnn train --help`` lists them.
         width: Hidden units, n (an even number for complex systems).
         layers: Recurrent layers in the stack.
-        nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid`` or ``modrelu``.
+        nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid``, ``modrelu`` (one learned
+            shift per pair of units) or ``modrelu_real`` (one per unit, as in the expRNN).
         slope: Of ``leaky_relu`` for negative values.
         reflectors: Householder reflectors, of a spectral system on each side; the width is all of them.
         center: Middle of the interval of singular values.
         radius: Half its width; ``center + radius < 1`` makes a contraction.
         sigma: How the interval is kept: ``sigmoid``, ``clip`` or ``penalty``.
+        gates: Gates whose weights the set holds, separated by commas: of ``i,f,g,o`` (LSTM) or ``r,z,n`` (GRU).
+        reset_after: Whether the reset gate of a GRU acts behind the recurrent product (torch's form) or before it.
         gradient: ``exact``, ``lie`` (multiplicative steps) or ``printed`` (the paper's direction).
         bound: Largest singular value.
         forget_bound: Largest value of the forget gate.
         input_bound: Largest absolute entry of the input that stability is proven for.
         margin: How far from the border of the stable set to stay.
-        init: First recurrent weight: ``identity`` or ``orthogonal``.
-        init_std: Standard deviation of the first input and output weights, Gaussian.
+        init: First recurrent weight: ``orthogonal``, ``identity``, ``gaussian``, or ``cayley`` and ``henaff`` of the expRNN.
+            None is the set's own.
+        recurrent_std: Standard deviation of ``init`` gaussian; None is 1 / sqrt(n).
+        init_std: Standard deviation of the first input and output weights, Gaussian; biases are then 0.
+        output_std: Standard deviation of the first output weights, where it is another one.
+        init_uniform: Embedding and readout start uniform in plus and minus this number, as language models do with 0.1.
+        input_scale: Factor of the first input weight of the first layer.
+        frozen: Whether only the recurrent weight is trained (and what is learned beside it: initial states, shifts of modReLU);
+            embedding, input and output keep their first weights and biases.
+        gate_bias: First bias of every gate but the candidate.
+        forget_bias: First bias of the forget gate of an LSTM, where it is another one.
         learn_initial_state: Whether the initial state is a parameter.
         skip: Whether the readout sees the input too.
         dropout: Probability on embedded tokens, between layers and where the state is read; behind every activation of a
             network without time.
+        dropout_input: Probability on embedded tokens; None is ``dropout``.
+        dropout_layers: Probability on states between layers; None is ``dropout``.
+        dropout_output: Probability on the state where it is read; None is ``dropout``.
         dropout_logits: Probability on the result.
         embedding: Size of an embedded token.
         tied: Whether the embedding's weight is the readout's.
@@ -52,16 +68,28 @@ class ModelSettings:
     center: float | None = None
     radius: float | None = None
     sigma: str | None = None
+    gates: str | None = None
+    reset_after: bool | None = None
     gradient: str | None = None
     bound: float | None = None
     forget_bound: float | None = None
     input_bound: float | None = None
     margin: float | None = None
     init: str | None = None
+    recurrent_std: float | None = None
     init_std: float | None = None
+    output_std: float | None = None
+    init_uniform: float | None = None
+    input_scale: float | None = None
+    frozen: bool | None = None
+    gate_bias: float | None = None
+    forget_bias: float | None = None
     learn_initial_state: bool | None = None
     skip: bool | None = None
     dropout: float | None = None
+    dropout_input: float | None = None
+    dropout_layers: float | None = None
+    dropout_output: float | None = None
     dropout_logits: float | None = None
     embedding: int | None = None
     tied: bool | None = None
@@ -81,7 +109,7 @@ def complete(settings: ModelSettings) -> ModelSettings:
         >>> complete(ModelSettings("ornn", width=8)).reflectors
         8
     """
-    system = _system("name", settings.name)
+    system = base = _system("name", settings.name)
     given = {name: value for name, value in asdict(settings).items() if value is not None and name != "name"}
     if system.wraps:
         base = _system("base", given.get("base", system.options["base"]))
@@ -94,12 +122,7 @@ def complete(settings: ModelSettings) -> ModelSettings:
             f"`{unknown[0]}` is no option of the model {settings.name!r}, which has: {', '.join(system.options)}."
         )
     values = {**system.options, **given}
-    for name in ("width", "layers", "embedding", "depth", "blocks", "context"):
-        if values.get(name) is not None and values[name] < 1:
-            raise ArgumentError(f"`{name}` must be greater than zero, but is {values[name]}.")
-    for name in ("dropout", "dropout_logits"):
-        if not 0 <= values.get(name, 0.0) <= 1:
-            raise ArgumentError(f"`{name}` must be a number from 0 to 1, but is {values[name]}.")
+    check_values(values, base.blueprint)
     if "reflectors" not in given and "reflectors" in values:
         values["reflectors"] = min(values["reflectors"], values["width"])
     if "slope" in values and values["nonlinearity"] != "leaky_relu":

@@ -12,9 +12,11 @@ from torch import nn
 from steadyrnn.activations import Activation, LeakyReLU, as_activation
 from steadyrnn.errors import ArgumentError
 
-from .registry import SYSTEMS
+from .gates import read_gates
+from .registry import SYSTEMS, Blueprint
 from .sequence import SequenceModel
 from .settings import ModelSettings, complete
+from .starts import draw_gaussian, freeze_input_and_output, start_weights
 from .truncated import Truncated
 
 __all__ = ["TaskInterface", "build_model"]
@@ -81,7 +83,8 @@ def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
 def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> SequenceModel:
     """Return the sequence model of a complete setting."""
     tokens, dropout = interface.vocabulary is not None, _number(s.dropout)
-    for name in ("embedding", "tied"):
+    on_input, between, on_output = (dropout if p is None else p for p in (s.dropout_input, s.dropout_layers, s.dropout_output))
+    for name in ("embedding", "tied", "dropout_input"):
         if getattr(s, name) and not tokens:
             raise ArgumentError(f"`{name}` needs a task of tokens, but the input of this one holds numbers.")
     width, layers = s.width or 0, s.layers or 0
@@ -89,20 +92,26 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
     layer, transition = _resolve(s)
     kwargs: dict[str, Any] = {
         **{"transition": transition, "bias": "single"},
-        **{"learn_initial_state": bool(s.learn_initial_state), "dropout": dropout if layers > 1 else 0.0},
+        **{"learn_initial_state": bool(s.learn_initial_state), "dropout": between if layers > 1 else 0.0},
     }
     if s.nonlinearity is not None:
         kwargs["nonlinearity"] = _activation(s)
+    if s.reset_after is not None:
+        kwargs["reset_after"] = s.reset_after
     model = SequenceModel(
         layer(size, width, layers, **kwargs), interface.outputs, vocab_size=interface.vocabulary,
-        readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=dropout if tokens else 0.0,
-        dropout_state=dropout, dropout_logits=_number(s.dropout_logits),
+        readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=on_input if tokens else 0.0,
+        dropout_state=on_output, dropout_logits=_number(s.dropout_logits),
     )  # fmt: skip
     if model.embedding is not None and not model.tied:
         with torch.no_grad():  # torch's tokens have norm sqrt(size), and drown the state of a network that keeps norms
             model.embedding.weight.mul_(size**-0.5)
-    if "init_std" in SYSTEMS[s.name].options:
-        _start_gaussian(model, s)
+    if "init" in _blueprint(s).arguments:  # which the constraint has read
+        _start_as_irnn(model, s)
+        s = replace(s, init=None, init_std=None)
+    start_weights(model, s)
+    if s.frozen:
+        freeze_input_and_output(model)
     return model
 
 
@@ -118,12 +127,20 @@ def _feed_forward(s: ModelSettings, interface: TaskInterface) -> nn.Module:
 
 
 def _resolve(s: ModelSettings) -> tuple[Callable[..., Any], Any]:
-    """Return the class of a system's network and a fresh constraint, as its record names them."""
+    """Return the class of a system's network and a fresh constraint, or one per gate, as its record names them."""
+    blueprint = _blueprint(s)
+    arguments = {name: getattr(s, name) for name in blueprint.arguments}
+    constraint = resolve_name(blueprint.constraint)(**arguments)
+    if s.gates is not None:  # a constraint is a template: each gate gets a copy
+        constraint = dict.fromkeys(read_gates(s.gates, blueprint.gates), constraint)
+    return resolve_name(blueprint.network), constraint
+
+
+def _blueprint(s: ModelSettings) -> Blueprint:
     blueprint = SYSTEMS[s.name].blueprint
     if blueprint is None:  # one that wraps another is built around it
         raise ArgumentError(f"`name` is {s.name!r}, which wraps another system and cannot be wrapped.")
-    arguments = {name: getattr(s, name) for name in blueprint.arguments}
-    return resolve_name(blueprint.network), resolve_name(blueprint.constraint)(**arguments)
+    return blueprint
 
 
 def _activation(s: ModelSettings) -> Activation:
@@ -131,19 +148,19 @@ def _activation(s: ModelSettings) -> Activation:
 
 
 @torch.no_grad()
-def _start_gaussian(model: SequenceModel, s: ModelSettings) -> None:
+def _start_as_irnn(model: SequenceModel, s: ModelSettings) -> None:
     r"""Draw input and output weights Gaussian, with biases 0.
 
     The standard deviation is 0.001 beside an identity (Le, Jaitly, Hinton) and :math:`1/\sqrt{N}` beside an orthogonal
     weight, where the paper (Zhang, Lei, Dhillon) names none.
     """
+
+    def std(columns: int) -> float:
+        usual = 0.001 if s.init == "identity" else 1 / math.sqrt(columns)
+        return usual if s.init_std is None else s.init_std
+
     weights = [(name, p) for name, p in model.rnn.named_parameters() if name.startswith(("weight_ih", "bias"))]
-    for name, parameter in (*weights, *model.readout.named_parameters()):
-        if parameter.dim() < 2 or name.startswith("bias"):
-            parameter.zero_()
-        else:
-            std = 0.001 if s.init == "identity" else 1 / math.sqrt(parameter.shape[1])
-            parameter.normal_(0.0, std if s.init_std is None else s.init_std)
+    draw_gaussian((*weights, *model.readout.named_parameters()), std)
 
 
 def _number(value: float | None) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -46,10 +47,24 @@ def _pixels_layout(settings: PixelMnistSettings) -> Layout:
 
 
 def _permuted_layout(settings: PermutedMnistSettings) -> Layout:
-    number = settings.permutation
-    if not 0 <= number < 1 << 63:
-        raise ArgumentError(f"`permutation` must be an integer from 0 to 2^63 - 1, but is {number}.")
-    return Layout(_pixels_layout(settings).features, permutation(number, Stream.SYSTEM, PIXELS))
+    return Layout(_pixels_layout(settings).features, _order_of(settings.permutation))
+
+
+def _order_of(number: int | str) -> Tensor:
+    """Return the order of the pixels, (784,): ours by number, or numpy's by its seed."""
+    if isinstance(number, int):
+        if not 0 <= number < 1 << 63:
+            raise ArgumentError(f"`permutation` must be an integer from 0 to 2^63 - 1, but is {number}.")
+        return permutation(number, Stream.SYSTEM, PIXELS)
+    source, _, digits = number.partition(":")
+    seed = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else -1
+    if source != "numpy" or not 0 <= seed < 1 << 32:
+        raise ArgumentError(
+            "`permutation` must be an integer, or numpy: with a seed from 0 to 2^32 - 1, as numpy:92916 of the expRNN, "
+            f"but is {number[:60]!r}."
+        )
+    # numpy promises never to change the stream of RandomState (NEP 19)
+    return torch.from_numpy(numpy.random.RandomState(seed).permutation(PIXELS)).to(torch.int64)
 
 
 LAYOUTS: dict[type[MnistSettings], Callable[[Any], Layout]] = {
@@ -72,6 +87,9 @@ class Mnist(StoredTask, ClassificationTask):
     ``MnistRowsSettings``      (28, B, 28)          one image row per step
     ``MnistSettings``          (B, 784)             Zhang et al., Figure 5 (MLP, ResNet)
     ========================== ==================== ======================================
+
+    The permutation ``numpy:92916`` is that of the code of Lezcano-Casado and Martinez-Rubio (expRNN), which the asRNN took
+    over; published numbers on permuted MNIST differ in their order of pixels.
 
     The loss is the cross-entropy in nats. The paper trains on all 60,000 and picks by the test set; here some are held out.
     Images are kept as bytes on the device and converted batch by batch.

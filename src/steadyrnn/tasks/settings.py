@@ -229,9 +229,10 @@ class PermutedMnistSettings(PixelMnistSettings):
 
     Args:
         permutation: Numbers that order; another seed does not change it, so that runs with other seeds have the same task.
+            ``numpy:92916`` is the order of the papers on expRNN and asRNN: numpy's RandomState with that seed.
     """
 
-    permutation: int = 0
+    permutation: int | str = 0
 
 
 @dataclass(frozen=True)
