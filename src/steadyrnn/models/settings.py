@@ -20,7 +20,7 @@ class ModelSettings:
         nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid`` or ``modrelu``.
         slope: Of ``leaky_relu`` for negative values.
         reflectors: Householder reflectors, of a spectral system on each side; the width is all of them.
-        center: Middle of the interval of singular values.
+        center: Middle of the interval of singular values; around 0 they are at most the radius.
         radius: Half its width; ``center + radius < 1`` makes a contraction.
         sigma: How the interval is kept: ``sigmoid``, ``clip`` or ``penalty``.
         gradient: ``exact``, ``lie`` (multiplicative steps) or ``printed`` (the paper's direction).
