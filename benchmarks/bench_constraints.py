@@ -1,6 +1,10 @@
-"""Building W and its gradient, beside torch's orthogonal maps and geotorch: ``python benchmarks/bench_constraints.py``."""
+"""Building W and its gradient beside torch's orthogonal maps and geotorch, and projecting beside an SVD.
+
+``python benchmarks/bench_constraints.py``
+"""
 
 from collections.abc import Callable
+from functools import partial
 
 import geotorch
 import torch
@@ -53,11 +57,30 @@ def measure(size: int, repeats: int) -> list[dict[str, object]]:
     return rows
 
 
+def clip_by_svd(matrix: Tensor, bound: float) -> Tensor:
+    """Return the projection onto the ball of a bound by an SVD in float64, done at every step."""
+    left, sigma, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    return ((left * sigma.clamp(max=bound)) @ right).to(matrix.dtype)
+
+
+def measure_projection(size: int, repeats: int) -> list[dict[str, object]]:
+    """Return the rows of the projection after a step: of a weight that is inside, and of one that is not."""
+    ball, rows = sr.SpectralBall(bound=0.99), []
+    outside = torch.randn(size, size) / size**0.5
+    for name, weight in {"inside": ball.project(outside), "outside": outside}.items():
+        result = pairs(partial(ball.project, weight), partial(clip_by_svd, weight, 0.99), repeats)
+        row: dict[str, object] = {"n": size, "ours": f"SpectralBall, {name}", "peer": "projection by SVD"}
+        rows.append({**row, **result, "times_faster": 1 / result["ratio"]})
+    return rows
+
+
 def main() -> None:
     """Measure and print."""
     chosen = options(__doc__).parse_args()
     torch.set_num_threads(chosen.threads)
-    rows = [row for size in (128, 256, 512) for row in measure(size, chosen.repeats)]
+    sizes = (128, 256, 512)
+    rows = [row for size in sizes for row in measure(size, chosen.repeats)]
+    rows += [row for size in sizes for row in measure_projection(size, chosen.repeats)]
     show(rows)
     save(f"constraints-{chosen.threads}-threads", rows)
 

@@ -27,6 +27,7 @@ __all__ = [
     "INVERTIBLE",
     "MAPS",
     "NOT_INVERTIBLE",
+    "PENALTIES",
     "PROJECTIONS",
     "RECENTRED",
     "gaussian_like",
@@ -45,6 +46,10 @@ CASES: dict[str, Callable[[], Constraint]] = CONSTRAINTS | {
     "spectral-uneven": lambda: Spectral(reflectors=(1, 0), radius=0.5),
     "spectral-orthogonal": lambda: Spectral(radius=0.0),
     "spectral-contraction": lambda: Spectral(center=0.5, radius=0.4),
+    "spectral-zero": lambda: Spectral(center=0.0, radius=0.5),
+    "spectral-zero-few": lambda: Spectral(reflectors=1, center=0.0, radius=0.5),
+    "spectral-zero-clip": lambda: Spectral(center=0.0, radius=0.3, sigma="clip"),
+    "spectral-zero-penalty": lambda: Spectral(center=0.0, sigma="penalty"),
     "spectral-clip": lambda: Spectral(sigma="clip", radius=0.3),
     "spectral-penalty": lambda: Spectral(sigma="penalty"),
     "factorized-lie": lambda: CayleySpectral(radius=0.3, gradient="lie"),
@@ -58,8 +63,9 @@ def _of(*kinds: Kind) -> list[str]:
     return [name for name, make in CASES.items() if make().kind in kinds]
 
 
+PENALTIES = ["spectral-penalty", "spectral-zero-penalty"]  # promise nothing about their weight
 MAPS, PROJECTIONS, RECENTRED = _of(Kind.MAP), _of(Kind.PROJECTION), _of(Kind.RECENTRED)
-NOT_INVERTIBLE = ["ornn-one", "spectral-one", "spectral-uneven", "unitary"]
+NOT_INVERTIBLE = ["ornn-one", "spectral-one", "spectral-uneven", "spectral-zero-few", "unitary"]
 INVERTIBLE = [name for name in CASES if name not in NOT_INVERTIBLE]
 
 
@@ -113,7 +119,7 @@ def member(name: str, size: int, seed: int, determinant: int = 1, dtype: torch.d
     constraint = CASES[name]()
     match constraint:
         case Spectral(center=center, radius=radius) | CayleySpectral(center=center, radius=radius):
-            matrix = _between(size, seed, determinant, center - radius, center + radius)
+            matrix = _between(size, seed, determinant, max(center - radius, 0.0), center + radius)
         case SpectralBall(bound=bound):
             matrix = _between(size, seed, determinant, 0.0, bound)
         case RestrictedUnitary() | FullUnitary():

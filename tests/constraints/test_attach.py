@@ -15,7 +15,7 @@ from steadyrnn.errors import (
     NotInvertibleError,
     ShapeError,
 )
-from tests.constraints.cases import CASES, DTYPES, INVERTIBLE, NOT_INVERTIBLE, member, outside, rounding
+from tests.constraints.cases import CASES, DTYPES, INVERTIBLE, NOT_INVERTIBLE, PENALTIES, member, outside, rounding
 
 
 def own(module: nn.Module, name: str = "weight") -> Constraint:
@@ -25,7 +25,7 @@ def own(module: nn.Module, name: str = "weight") -> Constraint:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", [name for name in CASES if name != "spectral-penalty"])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in PENALTIES])
 def test_a_sample_starts_inside_the_set(name: str, dtype: torch.dtype) -> None:
     linear = constrain(nn.Linear(6, 6, dtype=dtype), "weight", CASES[name]())
     assert linear.weight.dtype == dtype
@@ -33,7 +33,7 @@ def test_a_sample_starts_inside_the_set(name: str, dtype: torch.dtype) -> None:
     assert own(linear)._start is None
 
 
-@pytest.mark.parametrize("name", [name for name in INVERTIBLE if name not in ("cayley", "spectral-penalty")])
+@pytest.mark.parametrize("name", [name for name in INVERTIBLE if name not in ("cayley", *PENALTIES)])
 def test_project_starts_from_the_nearest_member(name: str) -> None:
     torch.manual_seed(1)
     linear = nn.Linear(6, 6, dtype=torch.float64)

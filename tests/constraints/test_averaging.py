@@ -17,10 +17,10 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
-from tests.constraints.cases import CASES, INVERTIBLE, NOT_INVERTIBLE, rounding, size_for
+from tests.constraints.cases import CASES, INVERTIBLE, NOT_INVERTIBLE, PENALTIES, rounding, size_for
 
 SIZE = 6
-BY_MATRIX = [name for name in INVERTIBLE if name not in ("exp-printed", "spectral-penalty")]
+BY_MATRIX = [name for name in INVERTIBLE if name not in ("exp-printed", *PENALTIES)]
 DECAYS = [None, 0.5, 0.0, 1.0]
 
 
@@ -98,7 +98,7 @@ def test_the_average_is_in_the_set_and_can_be_certified_saved_and_loaded(name: s
         torch.testing.assert_close(tensor, again.state_dict()[key], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", [*NOT_INVERTIBLE, "exp-printed", "spectral-penalty"])
+@pytest.mark.parametrize("name", [*NOT_INVERTIBLE, "exp-printed", *PENALTIES])
 def test_without_a_right_inverse_raw_tensors_are_averaged(name: str) -> None:
     model = build(name)
     average = averaged(model, 0.5)

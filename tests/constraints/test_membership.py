@@ -19,7 +19,7 @@ from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.train.weights import weights_of
-from tests.constraints.cases import CASES, PROJECTIONS, RECENTRED, rounding
+from tests.constraints.cases import CASES, PENALTIES, PROJECTIONS, RECENTRED, rounding
 
 SIZE = 6
 KEPT = [*PROJECTIONS, *RECENTRED, "stable-lstm"]
@@ -159,7 +159,7 @@ def test_what_is_put_back_is_the_nearest_member(name: str) -> None:
     assert moved == pytest.approx(float((weight - before).norm()), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["free", "irnn", "unitary-full", "exp-printed", "spectral-penalty"])
+@pytest.mark.parametrize("name", ["free", "irnn", "unitary-full", "exp-printed", *PENALTIES])
 def test_a_weight_that_cannot_leave_or_promises_nothing_is_left_alone(name: str) -> None:
     model = build(name)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 import steadyrnn as sr
 from steadyrnn.constraints.base import widen, working_dtype
-from tests.constraints.cases import CASES, INVERTIBLE, rounding
+from tests.constraints.cases import CASES, INVERTIBLE, PENALTIES, rounding
 from tests.support.modules import DTYPES, default_dtype
 
 HALVES = [torch.float16, torch.bfloat16]
-PROMISES = [name for name in CASES if name != "spectral-penalty"]  # which promises nothing about its weight
+PROMISES = [name for name in CASES if name not in PENALTIES]
 SIZE = 6
 
 every_half = pytest.mark.parametrize("dtype", HALVES, ids=str)

@@ -18,7 +18,7 @@ from steadyrnn.linalg.packing import pack
 from tests.constraints.cases import DTYPES, gaussian_like, rounding
 from tests.support.operations import Operations
 
-INTERVALS = [(1.0, 0.0), (1.0, 0.01), (1.0, 0.5), (0.5, 0.45), (2.0, 2.0)]
+INTERVALS = [(1.0, 0.0), (1.0, 0.01), (1.0, 0.5), (0.5, 0.45), (2.0, 2.0), (0.0, 0.0), (0.0, 0.1), (0.0, 3.0)]
 
 
 def singular_values(matrix: Tensor) -> numpy.ndarray:
@@ -39,7 +39,7 @@ def test_singular_values_lie_in_the_interval(
     raw = gaussian_like(constraint.raw(*shape), 3, scale=5.0, dtype=dtype)
     sigma = singular_values(constraint(*raw))
     allowed = rounding(max(shape), dtype) * max(center + radius, 1)
-    assert sigma.min() >= center - radius - allowed
+    assert sigma.min() >= (center - radius if center else 0) - allowed
     assert sigma.max() <= center + radius + allowed
     expected = constraint.singular_values(raw[2]).double().numpy()
     numpy.testing.assert_allclose(sigma, -numpy.sort(-expected), rtol=0, atol=allowed)
@@ -227,6 +227,8 @@ def test_invertible_can_be_asked_before_the_shape_is_known(reflectors: int | tup
         ({"center": -1.0}, ArgumentError, "`center` must be a number from 0.0"),
         ({"radius": 2.0}, ArgumentError, "`radius` must be a number from 0.0 to 1.0, but is 2.0"),
         ({"radius": float("nan")}, ArgumentError, "`radius` must be a number"),
+        ({"center": 0.5, "radius": 0.6}, ArgumentError, r"`radius` must be a number from 0.0 to 0.5.* take `center=0.0`"),
+        ({"center": 0.0, "radius": -0.1}, ArgumentError, "`radius` must be a number from 0.0"),
         ({"center": "one"}, ArgumentTypeError, "`center` must be a number, but is of type str"),
     ],
 )

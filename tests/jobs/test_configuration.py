@@ -1,5 +1,6 @@
 """A configuration by names, and a task and a system that are registered with one record each."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from steadyrnn.jobs.evaluate import evaluate_run
 from steadyrnn.jobs.recipes import configure
 from steadyrnn.jobs.train import train_network
 from steadyrnn.models.registry import SYSTEMS, Blueprint, System
+from steadyrnn.models.settings import complete
 from steadyrnn.tasks.addition import Addition
 from steadyrnn.tasks.registry import TASKS, TaskRecord
 from steadyrnn.tasks.settings import AdditionSettings
@@ -53,6 +55,25 @@ def test_an_unknown_form_or_system_is_refused_before_anything_is_read(tmp_path: 
 def test_a_configuration_survives_being_stored() -> None:
     asked = configure("recall", "truncated", {"model.base": "urnn", "model.context": 4})
     assert Configuration.from_dict(asked.to_dict()) == asked
+
+
+def test_a_stored_configuration_has_the_options_it_was_made_with(tmp_path: Path) -> None:
+    """Spectral-ResNets had their singular values around 1 before, and that was not written down."""
+    stored = {"format": 1, "task": {"name": "mnist"}, "model": {"name": "spectral-resnet"}, "train": {}}
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    assert Configuration.from_dict(stored).model.center == 1.0
+    assert read(["mnist", "--config", str(tmp_path / "config.json")]).configuration.model.center == 1.0
+    asked = configure("mnist", "spectral-resnet")
+    assert complete(asked.model).center == 0.0
+    assert asked.to_dict()["model"]["center"] == 0.0
+    assert complete(Configuration.from_dict(asked.to_dict()).model) == complete(asked.model)
+    assert configure("mnist", "spectral-resnet", {"model.center": 0.5}).to_dict()["model"]["center"] == 0.5
+
+
+@pytest.mark.parametrize("stored", [{"model": 3}, {"format": 1, "model": None}, {"format": 1, "model": {"name": ["a"]}}])
+def test_a_damaged_stored_configuration_is_refused(stored: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=r"`format`|`model`|`model\.name`"):
+        Configuration.from_dict({"task": {"name": "addition"}, "train": {}, **stored})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """MLP and ResNet: the formulas they state, the weights they constrain, dropout in training only."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, SteadyError
 from steadyrnn.models.mlp import MLP
 from steadyrnn.models.resnet import ResNet
+from steadyrnn.models.settings import ModelSettings
+from steadyrnn.models.systems import build_model
 from tests.models.copies import COPIES
 from tests.support.errors import assert_equal_up_to_rounding
 from tests.support.layers import Counting
@@ -71,6 +74,44 @@ def test_a_gradient_crosses_fifty_orthogonal_layers_unchanged_in_length() -> Non
     output = model(torch.randn(4, dtype=torch.float64))
     first, last = (torch.linalg.vector_norm(g) for g in torch.autograd.grad(output.sum(), states))
     assert_equal_up_to_rounding(first, last, 50 * 16)
+
+
+@pytest.mark.parametrize("blocks", [15, 25, 50])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_deep_spectral_resnet_neither_loses_nor_inflates_a_gradient(blocks: int, seed: int) -> None:
+    """A block is I + V D U with norms at most r, slopes at most 1: it stretches by a factor between 1 - r^2 and 1 + r^2."""
+    radius = 0.2
+    torch.manual_seed(seed)
+    settings = ModelSettings("spectral-resnet", width=32, blocks=blocks, radius=radius)
+    model = build_model(settings, SimpleNamespace(inputs=4, outputs=3, vocabulary=None, reads="row")).double()
+    with torch.no_grad():  # the worst that training can do: every singular value on the border
+        for slot in (module for module in model.hidden.modules() if isinstance(module, Slot)):
+            slot.raw2.mul_(1e6)
+    states: list[Tensor] = []
+    for layer in (model.input, model.hidden[-1]):
+        layer.register_forward_hook(lambda module, args, output: states.append(output))
+    output = model(torch.randn(4, dtype=torch.float64))
+    first, last = (float(torch.linalg.vector_norm(g)) for g in torch.autograd.grad(output.sum(), states, retain_graph=True))
+    assert (1 - radius**2) ** blocks * (1 - 1e-9) <= first / last <= (1 + radius**2) ** blocks * (1 + 1e-9)
+    offset = sum(_offset(block, radius) for block in model.hidden)
+    before, after = (float(torch.linalg.vector_norm(state.detach())) for state in states)
+    assert after <= (1 + radius**2) ** blocks * (before + offset) * (1 + 1e-9)
+    gradients = torch.autograd.grad(output.sum(), list(model.parameters()))
+    assert all(bool(g.isfinite().all()) for g in gradients)
+
+
+def _offset(block: nn.Module, radius: float) -> float:
+    """Return what the biases of a block can add to its value."""
+    return float(radius * block.first.linear.bias.detach().norm() + block.second.bias.detach().norm())
+
+
+@pytest.mark.parametrize("center", [0.0, 1.0])
+def test_blocks_around_one_explode_and_blocks_around_zero_do_not(center: float) -> None:
+    torch.manual_seed(0)
+    interface = SimpleNamespace(inputs=4, outputs=3, vocabulary=None, reads="row")
+    model = build_model(ModelSettings("spectral-resnet", width=32, blocks=50, center=center), interface)
+    size = float(torch.linalg.vector_norm(model(torch.randn(4)).detach()))
+    assert size < 10 if center == 0 else size > 1e6
 
 
 # The constraint: on the square weights, each its own, once per forward.

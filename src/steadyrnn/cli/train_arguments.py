@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import RunError, printable, suggestion
-from steadyrnn.jobs.configuration import FORMAT, Configuration
+from steadyrnn.jobs.configuration import Configuration
 from steadyrnn.jobs.recipes import recipe
 from steadyrnn.jobs.settings_file import read_settings
 from steadyrnn.models.registry import SYSTEMS
@@ -131,7 +131,7 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
     ):  # fmt: skip
         short.description = f"{short.description or ''}{words:<16}{meaning}\n"
-    parser.add_argument("--format", type=int, default=FORMAT, help=HIDDEN)
+    parser.add_argument("--format", type=int | None, default=None, help=HIDDEN)
     parser.add_argument("--command", type=list[str], default=[], help=HIDDEN)
     parser.add_argument("--task.name", type=str, default=task, help=HIDDEN)
     parser.add_class_arguments(TASKS[task].settings if task else TaskSettings, "task")
@@ -197,7 +197,7 @@ def _request(task: str, values: Any) -> Request:
     _check_name("model", model, SYSTEMS)
     resume = values.get("resume")
     start = recipe(task, model, width) if resume is None else {}
-    configuration = Configuration.from_dotted({**start, **given, "task.name": task}, values.get("format", FORMAT))
+    configuration = Configuration.from_dotted({**start, **given, "task.name": task}, values.get("format"))
     flags = {name: bool(values.get(name)) for name in ("quiet", "tensorboard", "print_config")}
     as_json, resumed = bool(values.get("json")), None if resume is None else Path(resume)
     return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, **flags)

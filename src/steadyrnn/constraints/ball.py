@@ -18,7 +18,8 @@ class SpectralBall(Constraint):
 
     With an activation of slope at most 1 the network is then a contraction with that constant (Note
     [mathematics], section 4.7). Clipping is
-    the Frobenius projection onto a convex set, hence non-expansive: what projected gradient descent needs.
+    the Frobenius projection onto a convex set, hence non-expansive: what projected gradient descent needs. A step that
+    stays inside costs a proof of that (:func:`~steadyrnn.linalg.norm_proof.proves_norm`), and no SVD.
 
     Args:
         bound: Largest singular value allowed.

@@ -23,13 +23,17 @@ _KINDS = {"sigmoid": Kind.MAP, "clip": Kind.PROJECTION, "penalty": Kind.BASELINE
 
 
 class Spectral(Constraint):
-    r"""Matrices whose singular values lie in ``[center - radius, center + radius]``.
+    r"""Matrices whose singular values lie in ``[center - radius, center + radius]``, or with ``center=0`` in ``[0, radius]``.
 
     .. math::
         W = U \Sigma V^\top, \qquad U = H_M(u_M) \cdots H_{k_1}(u_{k_1}), \quad V = H_N(v_N) \cdots H_{k_2}(v_{k_2}),
         \qquad \sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)
 
     U and V are products of reflections, hence orthogonal, so the singular values of W are the entries of the diagonal.
+    Around ``center=0`` the entries have either sign, :math:`-r \le \sigma_i \le r`, and the singular values are their
+    absolute values: the set is the ball :math:`\lVert W \rVert \le r`. A residual block of such weights stays close
+    to the identity.
+
     Reflectors are stored packed: the k-th of a side has one entry fewer than the one before. The last reflector of a
     full side would be a dead parameter (it is -1 whatever its entry); it is not stored, and a fixed sign on the last
     singular value reaches the other determinant instead. See Note [parity of reflectors].
@@ -37,10 +41,12 @@ class Spectral(Constraint):
     Args:
         reflectors: Reflectors per side, ``(m1, m2)`` or one number for both; None is as many as the shape needs to reach
             every matrix. 0 leaves that side the identity.
-        center: Middle of the interval.
-        radius: Half its width. With ``center + radius < 1`` every member is a contraction.
-        sigma: How the interval is kept: ``"sigmoid"`` by the map above; ``"clip"`` by clipping the singular values
-            after each step; ``"penalty"`` not at all, with :math:`\lVert\sigma - c\rVert^2` in
+        center: Middle of the interval. A fresh weight has all its singular values there; around 0 that would be the zero
+            matrix, which learns nothing, so its entries are drawn uniformly from ``[-radius, radius]``.
+        radius: Half the width, at most ``center`` unless that is 0. With ``center + radius < 1`` every member is a
+            contraction.
+        sigma: How the interval is kept: ``"sigmoid"`` by the map above; ``"clip"`` by clipping the entries of the
+            diagonal after each step; ``"penalty"`` not at all, with :math:`\lVert\sigma - c\rVert^2` in
             :func:`steadyrnn.penalty`.
         project: See :class:`Constraint`.
 
@@ -71,7 +77,7 @@ class Spectral(Constraint):
             raise ArgumentError(not_among("sigma", sigma, _KINDS))
         self.reflectors = _counts(reflectors)
         self.center = check_interval("center", center, 0.0, 1e6)
-        self.radius = check_interval("radius", radius, 0.0, self.center)
+        self.radius = _check_radius(radius, self.center)
         self.sigma = sigma
         self.kind = _KINDS[sigma]
         self.sides = (0, 0)
@@ -83,7 +89,7 @@ class Spectral(Constraint):
         return f"reflectors={self.reflectors}, center={self.center}, radius={self.radius}, sigma={self.sigma!r}"
 
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
-        """Return packed unit reflectors of both sides and the free singular values, which start at ``center``."""
+        """Return packed unit reflectors of both sides and the free singular values, which start as ``center`` says."""
         self.fix_shape(rows, columns)
         m1, m2 = needed = _count_needed(rows, columns)
         if self.reflectors is not None:
@@ -93,13 +99,23 @@ class Spectral(Constraint):
         self.sides = min(m1, rows - 1), min(m2, columns - 1)
         self._invertible = self.sides == needed
         self.sign = torch.ones(())
-        first = 0.0 if self.sigma == "sigmoid" else self.center
-        free = torch.full((min(rows, columns),), first, dtype=working_dtype())
         return (
             pack(unit_reflectors(rows, self.sides[0])),
             pack(unit_reflectors(columns, self.sides[1])),
-            free,
+            self._first_values(min(rows, columns)),
         )
+
+    def _first_values(self, count: int) -> Tensor:
+        """Return the free singular values of a fresh weight: the center, or around 0 uniform in the interval."""
+        if self.center == 0:
+            sigma = torch.empty(count, dtype=working_dtype()).uniform_(-self.radius, self.radius)
+            return from_interval(sigma, self.center, self.radius) if self.sigma == "sigmoid" else sigma
+        return torch.full((count,), 0.0 if self.sigma == "sigmoid" else self.center, dtype=working_dtype())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The least and the largest singular value of a member."""
+        return max(self.center - self.radius, 0.0), self.center + self.radius
 
     @property
     def invertible(self) -> bool:
@@ -116,14 +132,15 @@ class Spectral(Constraint):
         )
 
     def singular_values(self, free: Tensor) -> Tensor:
-        """Return the singular values of free ones, shape (min(M, N),)."""
-        if self.sigma != "sigmoid":
-            return free
-        return into_interval(free, self.center, self.radius)
+        """Return the singular values of free ones, shape (min(M, N),): the absolute values of the diagonal."""
+        return self._diagonal(free).abs()
+
+    def _diagonal(self, free: Tensor) -> Tensor:
+        return free if self.sigma != "sigmoid" else into_interval(free, self.center, self.radius)
 
     def signed_diagonal(self, free: Tensor) -> Tensor:
-        """Return the singular values of free ones, the last with its sign, shape (min(M, N),)."""
-        sigma = self.singular_values(free)
+        """Return the diagonal of free singular values, the last one times ``sign``, shape (min(M, N),)."""
+        sigma = self._diagonal(free)
         if not sigma.shape[0]:
             return sigma
         sign = check_same_meta("`sign`", self.sign, sigma).to(sigma.dtype)
@@ -159,11 +176,11 @@ class Spectral(Constraint):
 
     def violation(self, matrix: Tensor) -> Tensor:
         """Return how far the farthest singular value (float64 SVD) is outside the interval."""
-        return distance_from_interval(matrix, self.center - self.radius, self.center + self.radius)
+        return distance_from_interval(matrix, *self.interval)
 
     def project(self, matrix: Tensor) -> Tensor:
         """Return ``matrix`` with its singular values clipped to the interval."""
-        return clip_singular_values(matrix, self.center - self.radius, self.center + self.radius)
+        return clip_singular_values(matrix, *self.interval)
 
     def penalty(self, *raw: Tensor) -> Tensor | None:
         r"""Return :math:`\lVert\sigma - c\rVert^2` for ``sigma="penalty"``."""
@@ -174,7 +191,7 @@ class Spectral(Constraint):
         self.sign.copy_(nearest_signs(self.sign))
 
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
-        """Return clipped singular values for ``sigma="clip"``."""
+        """Return the clipped diagonal for ``sigma="clip"``; around 0 its entries may have either sign."""
         if self.sigma != "clip":
             return None
         return raw[0], raw[1], raw[2].clamp(self.center - self.radius, self.center + self.radius)
@@ -186,12 +203,15 @@ def into_interval(free: Tensor, center: float, radius: float) -> Tensor:
     .. math:: \sigma_i = c + 2r (\operatorname{sigmoid}(\hat\sigma_i) - \tfrac12)
 
     A free 0 is the center, and the slope is at most :math:`r / 2`: singular values learn slowly where the interval is
-    short.
+    short. Around 0 it is computed as :math:`r \tanh(\hat\sigma_i / 2)`, the same number, in which small values keep all
+    their digits.
 
     Example:
         >>> into_interval(torch.tensor([-100.0, 0.0, 100.0]), 1.0, 0.5)
         tensor([0.5000, 1.0000, 1.5000])
     """
+    if center == 0:
+        return radius * (free / 2).tanh()
     return center + 2 * radius * (free.sigmoid() - 0.5)
 
 
@@ -207,7 +227,21 @@ def from_interval(sigma: Tensor, center: float, radius: float) -> Tensor:
     if not radius:
         return torch.zeros_like(sigma)
     eps = torch.finfo(sigma.dtype).eps
+    if center == 0:
+        return 2 * (sigma / radius).clamp(eps - 1, 1 - eps).atanh()
     return ((sigma - (center - radius)) / (2 * radius)).clamp(eps, 1 - eps).logit()
+
+
+def _check_radius(radius: float, center: float) -> float:
+    """Return the radius if the interval does not cross 0, or lies around it."""
+    if center == 0:
+        return check_interval("radius", radius, 0.0, 1e6)
+    try:
+        return check_interval("radius", radius, 0.0, center)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"{error} An interval that contains 0 is a ball: take `center=0.0` and its largest singular value as `radius`."
+        ) from error
 
 
 def _counts(reflectors: int | tuple[int, int] | None) -> tuple[int, int] | None:

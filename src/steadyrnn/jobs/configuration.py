@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 from steadyrnn.errors import ArgumentError, not_among
+from steadyrnn.models.registry import FORMER_OPTIONS, SYSTEMS
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.registry import TASKS
 from steadyrnn.tasks.settings import TaskSettings
@@ -38,14 +39,19 @@ class Configuration:
     train: TrainSettings
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form it is stored in; options of the model that were left open are left out."""
-        model = {name: value for name, value in asdict(self.model).items() if value is not None}
+        """Return the form it is stored in; options of the model that were left open are left out.
+
+        Those in ``FORMER_OPTIONS`` are always there: without them it would be the form of an earlier release.
+        """
+        former = FORMER_OPTIONS.get(self.model.name, {})
+        given = {name: value for name, value in asdict(self.model).items() if value is not None}
+        model = {**given, **{name: given.get(name, SYSTEMS[self.model.name].options[name]) for name in former}}
         task = {"name": self.task_name, **asdict(self.task)}
         return {"format": FORMAT, "task": _to_lists(task), "model": _to_lists(model), "train": _to_lists(asdict(self.train))}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Configuration":
-        """Return the configuration of a stored form.
+        """Return the configuration of a stored form, also of one that an earlier release stored.
 
         Example:
             >>> stored = {"format": 1, "task": {"name": "addition"}, "model": {"name": "lstm"}, "train": {"steps": 3}}
@@ -54,6 +60,15 @@ class Configuration:
         """
         if stored.get("format") != FORMAT:
             raise ArgumentError(f"`format` of a configuration must be {FORMAT}, but is {_brief(stored.get('format'))}.")
+        model = stored.get("model")
+        if not isinstance(model, Mapping):
+            return cls._parse(stored)
+        former = FORMER_OPTIONS.get(str(model.get("name")), {})
+        return cls._parse({**stored, "model": {**former, **model}})
+
+    @classmethod
+    def _parse(cls, stored: Mapping[str, Any]) -> "Configuration":
+        """Return the configuration of nested settings; what is left out has its value of today."""
         for part in ("task", "model", "train"):
             if not isinstance(stored.get(part), Mapping):
                 raise ArgumentError(f"`{part}` must be a mapping in a configuration, but is {_brief(stored.get(part))}.")
@@ -71,8 +86,10 @@ class Configuration:
         return cls(name, *parts)
 
     @classmethod
-    def from_dotted(cls, settings: Mapping[str, Any], format: Any = FORMAT) -> "Configuration":
+    def from_dotted(cls, settings: Mapping[str, Any], format: Any = None) -> "Configuration":
         """Return the configuration of settings by their dotted names; those that are left out have their defaults.
+
+        With a ``format`` they come from a stored form, and have the defaults of the release that stored it.
 
         Example:
             >>> Configuration.from_dotted({"task.name": "copy", "train.clip.norm": 1.0}).train.clip.norm
@@ -85,7 +102,7 @@ class Configuration:
             for part in parts:
                 place = place.setdefault(part, {})
             place[last] = value
-        return cls.from_dict(stored)
+        return cls._parse(stored) if format is None else cls.from_dict(stored)
 
 
 def make_settings(cls: type[S], values: Mapping[str, Any], path: str) -> S:

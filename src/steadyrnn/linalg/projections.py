@@ -6,6 +6,8 @@ from torch import Tensor
 from steadyrnn.checks import check_finite, check_matrix
 from steadyrnn.errors import ArgumentError, ShapeError
 
+from .norm_proof import proves_norm
+
 __all__ = ["clip_singular_values", "polar_factor", "project_rows_l1"]
 
 
@@ -59,7 +61,9 @@ def clip_singular_values(matrix: Tensor, low: float, high: float) -> Tensor:
     No matrix is closer than by the distance of its singular values (Mirsky), and this one is that close. For
     :math:`a = 0` the set is convex, hence the projection non-expansive. Rounding the entries moves a singular value by
     up to :math:`u \lVert W \rVert_F`, which would leave the set: the interval is narrowed by that much, so that
-    what is returned lies inside, and a member comes back as it is. Computed in float64, one SVD.
+    what is returned lies inside, and a member comes back as it is. Computed in float64, one SVD; for :math:`a = 0` only
+    where :func:`~steadyrnn.linalg.norm_proof.proves_norm` does not prove, at a small part of the cost, that the matrix is
+    a member.
 
     Args:
         matrix: :math:`W`, shape ``(M, N)``.
@@ -81,6 +85,8 @@ def clip_singular_values(matrix: Tensor, low: float, high: float) -> Tensor:
         raise ArgumentError(f"`low` and `high` must satisfy 0 <= low <= high, but are {low} and {high}.")
     wide = _check("matrix", matrix)
     if matrix.numel() == 0 or matrix.is_meta:
+        return matrix.clone()
+    if low == 0 and proves_norm(wide, high):
         return matrix.clone()
     left, sigma, right = _svd(wide)
     if low <= float(sigma[-1]) and float(sigma[0]) <= high:

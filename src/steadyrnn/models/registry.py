@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SYSTEMS", "Blueprint", "System"]
+__all__ = ["FORMER_OPTIONS", "SYSTEMS", "Blueprint", "System"]
 
 _ZHANG = "Zhang, Lei, Dhillon, ICML 2018"
 _LIN = "Lin, Wang"
@@ -188,11 +188,14 @@ _RECORDS = (
         Blueprint(_MLP, *_IN_AN_INTERVAL), "row",
     ),
     System(
-        "spectral-resnet", "residual network, singular values of the square weights in an interval",
-        _ZHANG, {**_DEEP, **_SPECTRAL, "blocks": 15},
+        "spectral-resnet", "residual network, singular values of the square weights in an interval around 0",
+        _ZHANG, {**_DEEP, **_SPECTRAL, "center": 0.0, "blocks": 15},
         Blueprint(_RESNET, *_IN_AN_INTERVAL), "row",
     ),
 )  # fmt: skip
 
 SYSTEMS: dict[str, System] = {system.name: system for system in _RECORDS}
 """Every system by name. A new one is one record here, and a file where its network or constraint is new."""
+
+FORMER_OPTIONS: dict[str, dict[str, Any]] = {"spectral-resnet": {"center": 1.0}}
+"""Options that had another value in an earlier release: a stored configuration without them was made with these."""

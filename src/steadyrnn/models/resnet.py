@@ -61,8 +61,9 @@ class ResNet(FeedForward):
     Lipschitz with constant :math:`1 + \gamma \lVert U_t \rVert \lVert V_t \rVert` (:math:`\gamma` the activation's
     largest slope), so a constraint on both weights bounds how far gradients can grow; where
     :math:`\gamma \lVert U_t \rVert \lVert V_t \rVert < 1`, a block keeps at least one minus that product of a
-    gradient's length. ``sr.MLP`` with ``depth = 2 * blocks`` has weights of the same shapes. Each constraint is
-    evaluated once per forward call.
+    gradient's length. ``sr.Spectral(center=0.0, radius=r)`` makes that product at most :math:`\gamma r^2`, so that a deep
+    network neither loses nor inflates gradients. ``sr.MLP`` with ``depth = 2 * blocks`` has weights of the same shapes.
+    Each constraint is evaluated once per forward call.
 
     Args:
         in_features: Size of x.
@@ -77,7 +78,7 @@ class ResNet(FeedForward):
         dtype: Their dtype.
 
     Example:
-        >>> resnet = sr.ResNet(784, 32, 10, blocks=15, activation="leaky_relu", weight="spectral", dropout=0.1)
+        >>> resnet = sr.ResNet(784, 32, 10, blocks=15, activation="leaky_relu", weight=sr.Spectral(4, center=0.0), dropout=0.1)
         >>> resnet(torch.randn(5, 784)).shape
         torch.Size([5, 10])
 

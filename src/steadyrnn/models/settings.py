@@ -22,7 +22,7 @@ class ModelSettings:
             shift per pair of units) or ``modrelu_real`` (one per unit, as in the expRNN).
         slope: Of ``leaky_relu`` for negative values.
         reflectors: Householder reflectors, of a spectral system on each side; the width is all of them.
-        center: Middle of the interval of singular values.
+        center: Middle of the interval of singular values; around 0 they are at most the radius.
         radius: Half its width; ``center + radius < 1`` makes a contraction.
         sigma: How the interval is kept: ``sigmoid``, ``clip`` or ``penalty``.
         gates: Gates whose weights the set holds, separated by commas: of ``i,f,g,o`` (LSTM) or ``r,z,n`` (GRU).
