@@ -44,12 +44,12 @@ def _turned(angles: Tensor, size: int) -> Tensor:
 
 
 def _henaff(size: int, std: float) -> Tensor:
-    r"""Return a rotation of disjoint planes by angles uniform in :math:`\pm\pi`."""
+    r"""Return a rotation of pairs of coordinates by angles uniform in :math:`\pm\pi`."""
     return _turned(torch.empty(size // 2).uniform_(-math.pi, math.pi), size)
 
 
 def _cayley(size: int, std: float) -> Tensor:
-    r"""Return a rotation of disjoint planes by :math:`-\sqrt{(1 - \cos u)/(1 + \cos u)}`, u uniform in :math:`[0, \pi/2]`."""
+    r"""Rotate pairs of coordinates by :math:`-\sqrt{(1 - \cos u)/(1 + \cos u)}`, u uniform in :math:`[0, \pi/2]`."""
     return _turned(-(torch.empty(size // 2).uniform_(0, math.pi / 2) / 2).tan(), size)
 
 
