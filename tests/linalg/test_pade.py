@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from steadyrnn.linalg import pade
 from steadyrnn.linalg.exponential import _ExpSkew, exp_skew, skew_part
 from steadyrnn.linalg.pade import exp_by_products
 from tests.linalg.matrices import distance, gaussian, orthogonal, orthogonality, relative, skew
@@ -15,6 +16,15 @@ from tests.support.operations import Operations
 
 SIZES = [2, 3, 17, 128]
 NORMS = [1e-30, 1e-3, 1.0, 2.3, 3.1, 3.8]
+
+
+def test_the_quotient_and_its_inverse_are_as_close_as_stated() -> None:
+    theta = torch.linspace(0, 3.9, 4001, dtype=torch.float64)
+    p = sum(c * (1j * theta) ** k for k, c in enumerate(pade._C))
+    r = sum(c * (-theta.square()) ** k for k, c in enumerate(pade._R))
+    assert float((p / p.conj() - torch.exp(1j * theta)).abs().max()) <= 1.3e-7
+    assert float((r * p.abs().square() - 1).abs().max()) <= 3.6e-10
+    assert float(p.abs().square().max()) < 1.4
 
 
 def turning(n: int, angle: float) -> Tensor:
