@@ -28,7 +28,7 @@ def test_the_quotient_and_its_inverse_are_as_close_as_stated() -> None:
 
 
 def turning(n: int, angle: float) -> Tensor:
-    """Return a dense skew matrix all of whose planes turn by one angle."""
+    """Return a dense skew matrix with one angle only."""
     b = torch.zeros(n, n, dtype=torch.float64)
     b.diagonal(-1)[::2] = angle
     basis = orthogonal(n)
@@ -72,7 +72,7 @@ def test_it_is_orthogonal_with_determinant_one(n: int, norm: float) -> None:
 
 
 @pytest.mark.parametrize("n", [64, 512])
-def test_planes_that_all_turn_by_half_a_turn_are_within_reach(n: int) -> None:
+def test_many_half_turns_are_within_reach(n: int) -> None:
     value = exp_by_products(turning(n, math.pi).float())
     assert value is not None
     assert distance(value.double(), -torch.eye(n, dtype=torch.float64)) <= 1e-5
