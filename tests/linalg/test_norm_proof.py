@@ -1,4 +1,4 @@
-"""The proof that a norm is below a bound: never of what is false, and of all that is true but for rounding."""
+"""The proof that a norm is below a bound: never of what is false, and of all that is true except for rounding."""
 
 import math
 

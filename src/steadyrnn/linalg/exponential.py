@@ -10,6 +10,8 @@ from torch.autograd import Function
 from steadyrnn.checks import carries_transform, check_finite, without_autocast
 from steadyrnn.errors import ConstraintError, DtypeError, ShapeError
 
+from .pade import exp_by_products
+
 __all__ = ["angles_of_skew", "exp_skew", "log_orthogonal", "skew_part", "turn_planes"]
 
 
@@ -53,7 +55,9 @@ def exp_skew(skew: Tensor) -> Tensor:
 
     without a division by gaps between angles: repeated ones and :math:`B = 0` are harmless. Where :math:`B` comes from
     :func:`skew_part`, this is the gradient there too. Costs one Hermitian eigendecomposition,
-    and four complex products for the gradient.
+    and four complex products for the gradient. In float32, and for angles up to 3.9, both come from
+    :func:`~steadyrnn.linalg.pade.exp_by_products` instead, which is faster and closer; a compiled graph, which must hold for
+    all angles, has the eigendecomposition.
 
     Args:
         skew: :math:`B`, real skew or complex skew-Hermitian (what lies above the diagonal is taken for granted),
@@ -80,7 +84,8 @@ def exp_skew(skew: Tensor) -> Tensor:
         )
     if carries_transform(skew) or skew.numel() == 0:
         return torch.matrix_exp(skew)
-    return _ExpSkew.apply(skew)[0]  # type: ignore[no-any-return, no-untyped-call]
+    value = exp_by_products(skew) if skew.dtype == torch.float32 and _has_numbers(skew) else None
+    return _ExpSkew.apply(skew)[0] if value is None else value  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -140,13 +145,18 @@ def angles_of_skew(skew: Tensor) -> tuple[Tensor, Tensor]:
     return -minus_angles, vectors
 
 
+def _has_numbers(tensor: Tensor) -> bool:
+    """Say whether the entries of a tensor can be looked at: not in a graph, where they are not known."""
+    return not (torch.compiler.is_compiling() or tensor.is_meta or type(tensor) is not Tensor)
+
+
 def _tells_pairs_apart(angles: Tensor) -> bool:
     r"""Say whether the two angles of a pair may differ by so much that the real part of the product is not orthogonal.
 
     They differ by some :math:`d = u \lVert B \rVert`, which takes :math:`d^2 / 8` off a singular value. In a graph, whose
     numbers are not known, the answer is yes: the way for large angles is right for all.
     """
-    if torch.compiler.is_compiling() or angles.is_meta or type(angles) is not Tensor:
+    if not _has_numbers(angles):
         return True
     largest = float(angles[0])  # they come in descending order
     return torch.finfo(angles.dtype).eps * largest * largest > len(angles)

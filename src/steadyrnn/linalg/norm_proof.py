@@ -55,7 +55,7 @@ def proves_norm(matrix: Tensor, bound: float) -> bool:
     if not _SMALLEST <= bound <= _LARGEST:
         return False
     exponent = math.frexp(bound)[1]
-    scaled, bound = wide * 2.0**-exponent, math.ldexp(bound, -exponent)  # exact, but for what underflows
+    scaled, bound = wide * 2.0**-exponent, math.ldexp(bound, -exponent)  # exact, except for what underflows
     tall = scaled if scaled.shape[0] >= scaled.shape[1] else scaled.mT
     terms, rank = tall.shape
     frobenius = float(tall.square().sum()) * (1 + 4 * tall.numel() * _ROUND_OFF) + _UNDERFLOW
