@@ -105,6 +105,13 @@ def test_another_task_than_that_of_the_run_to_resume_is_refused_by_name(tmp_path
         read(["copy", "--resume", str(tmp_path)])
 
 
+def test_a_run_of_an_older_release_is_resumed_with_the_clipping_it_had(tmp_path: Path) -> None:
+    stored = read(["addition", "--train.clip.recurrent", "0.25"]).configuration.to_dict()
+    assert stored["train"]["clip"].pop("recurrent_of") == "weight"
+    (tmp_path / "config.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert read(["--resume", str(tmp_path)]).configuration.train.clip.recurrent_of == "raw"
+
+
 def test_a_run_to_resume_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no config\.json"):
         read(["--resume", str(tmp_path)])

@@ -14,6 +14,7 @@ from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.registry import TASKS
 from steadyrnn.tasks.settings import TaskSettings
+from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
 
 from .complaints import unknown_option
@@ -180,6 +181,8 @@ def _read_files(line: CommandLine) -> list[Mapping[str, Any]]:
             _refuse(f"there is no file {str(path)!r}.")
         else:
             found.append(settings)
+    if line.resume is not None and isinstance(found[0].get("train"), Mapping):
+        found[0] = {**found[0], "train": complete_older(found[0]["train"])}
     return found
 
 

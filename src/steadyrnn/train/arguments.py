@@ -13,6 +13,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
+from .clipping import RECURRENT_OF
 from .device import AUTOCAST
 from .optimizers import OPTIMIZERS
 from .progress import Progress
@@ -124,6 +125,7 @@ def _check_limits(settings: TrainSettings) -> None:
     for name, value in (("clip.norm", settings.clip.norm), ("clip.recurrent", settings.clip.recurrent)):
         if value is not None and not 0 < value < math.inf:
             raise ArgumentError(f"`{name}` must be a number above 0, or None for no clipping, but is {value}.")
+    _check_name("clip.recurrent_of", settings.clip.recurrent_of, RECURRENT_OF)
     if settings.stop.patience is not None:
         check_positive_int("stop.patience", settings.stop.patience)
     if settings.stop.below is not None and not math.isfinite(settings.stop.below):

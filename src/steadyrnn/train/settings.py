@@ -61,11 +61,15 @@ class ClipSettings:
 
     Args:
         norm: Largest norm of all gradients together; None is no clipping.
-        recurrent: Largest absolute entry of a gradient of a recurrent weight (raw parameters of transitions); None is none.
+        recurrent: Largest absolute entry of the gradient of a recurrent weight, in each backward pass where a constraint
+            computes the weight; None is none.
+        recurrent_of: ``weight``: the gradient of the weight matrix is clipped, before it goes back through the constraint;
+            ``raw``: the gradients of the raw parameters of the transition are.
     """
 
     norm: float | None = 1.0
     recurrent: float | None = None
+    recurrent_of: str = "weight"
 
 
 @dataclass(frozen=True)
