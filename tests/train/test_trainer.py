@@ -146,6 +146,21 @@ def test_transitions_may_have_a_rate_of_zero() -> None:
     assert moved == {name for name, _ in start.named_parameters() if "transition" not in name}
 
 
+def test_rates_of_reflectors_are_scaled_and_logged(tmp_path: Path) -> None:
+    settings = tiny(optimizer=OptimizerSettings(lr=1e-2, transition_scale="sqrt"), schedule=ScheduleSettings("inverse"))
+    model = SequenceModel(RNN(2, 4, transition="spectral"), 1)
+    with new_run(tmp_path, settings) as run:
+        train(model, addition(), settings, run=run)
+    line = next(record for record in run.metrics() if record["kind"] == "train")
+    assert line["step"] == 4
+    assert line["rates"] == pytest.approx({"reflectors_4": 1.25e-3, "transition": 2.5e-3, "other": 2.5e-3}, rel=1e-9)
+
+
+def test_a_scale_for_reflectors_needs_some() -> None:
+    with pytest.raises(ArgumentError, match=r"`optimizer.transition_scale` is 'sqrt', but `model` has no reflectors"):
+        train(plain_model("exp"), addition(), tiny(optimizer=OptimizerSettings(transition_scale="sqrt")))
+
+
 def test_clipping_recurrent_weights_needs_one() -> None:
     class Rows(Addition):
         @property

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from torch import nn
 
 from steadyrnn.checks import check_interval, check_positive_int
+from steadyrnn.constraints.optimizer import SCALES
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
@@ -105,6 +106,12 @@ def _check_optimizer(settings: TrainSettings) -> None:
     _check_number("optimizer.lr", own.lr)
     if own.transition_lr is not None:
         _check_number("optimizer.transition_lr", own.transition_lr)
+    _check_name("optimizer.transition_scale", own.transition_scale, SCALES)
+    if own.transition_scale != "none" and own.name == "sgd":
+        raise ArgumentError(
+            f"`optimizer.transition_scale` must be 'none' for sgd, but is {own.transition_scale!r}: it is for optimizers that "
+            "move each entry by about `lr` (adam, adamw, rmsprop). Set `optimizer.transition_lr`."
+        )
     for name in ("weight_decay", "momentum", "eps"):
         _check_number(f"optimizer.{name}", getattr(own, name))
     check_interval("optimizer.alpha", own.alpha, 0.0, 1.0)

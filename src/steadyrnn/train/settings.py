@@ -24,6 +24,8 @@ class OptimizerSettings:
         betas: Of ``adam`` and ``adamw``.
         alpha: Smoothing constant of ``rmsprop``.
         eps: Added to a denominator.
+        transition_scale: ``none``; ``sqrt``: unit reflectors of n entries have the rate of transitions over sqrt(n), so that
+            each turns by about that rate in a step at any width (not for ``sgd``).
     """
 
     name: str = "adam"
@@ -34,6 +36,7 @@ class OptimizerSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     alpha: float = 0.99
     eps: float = 1e-8
+    transition_scale: str = "none"
 
 
 @dataclass(frozen=True)

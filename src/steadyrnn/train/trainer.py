@@ -335,7 +335,9 @@ class _Trainer:
         speed = average.rows / average.seconds if average.seconds > 0 else 0.0
         scores = self.task.summary({name: float(value) for name, value in sums.items()})
         rate = self.settings.optimizer.lr * factor
-        own = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
+        own: dict[str, Any] = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
+        named = {group["name"]: group["lr"] for group in self.stepper.optimizer.param_groups if "name" in group}
+        own |= {"rates": named} if named else {}
         self._log("train", scores | own)
         self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
         self.shown |= {"examples/s": round(speed)}
