@@ -55,6 +55,8 @@ def with_value(settings: Any, name: str, value: object) -> Any:
         ("optimizer.betas", (1.0, 0.9)),
         ("optimizer.betas", (0.9,)),
         ("optimizer.transition_scale", "cube"),
+        ("penalty", -1.0),
+        ("penalty", math.nan),
         ("schedule.name", "linear"),
         ("schedule.factor", 0.0),
         ("schedule.factor", 1.5),

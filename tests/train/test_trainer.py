@@ -31,6 +31,7 @@ from steadyrnn.train.settings import (
     ScheduleSettings,
     TrainSettings,
 )
+from steadyrnn.train.step import Stepper
 from steadyrnn.train.trainer import train
 from steadyrnn.train.weights import clones, weights_of
 from tests.train.runs import (
@@ -130,6 +131,19 @@ def test_the_penalty_is_part_of_what_is_minimized() -> None:
     free = trained(settings, lambda: _stretched(plain_model(Spectral(sigma="penalty"))))
     start = _stretched(plain_model(Spectral(sigma="penalty")))
     assert float(penalty(free).detach()) < 0.1 * float(penalty(start).detach())
+
+
+def test_the_penalty_counts_by_its_weight() -> None:
+    task, gradients = addition(), {}
+    for weight in (0.0, 1.0, 3.0):
+        model = _stretched(plain_model(Spectral(sigma="penalty"))).double()
+        settings = tiny(penalty=weight, clip=ClipSettings(norm=None), optimizer=OptimizerSettings(lr=0.0))
+        batch = task.train_batch(0, 8)
+        Stepper(model, task, settings, model).step(1, Batch(batch.input.double(), batch.target.double()), 1.0)
+        gradients[weight] = model.rnn.transition_l0.h.raw2.grad  # type: ignore[union-attr]
+    alone = torch.autograd.grad(penalty(model), model.rnn.transition_l0.h.raw2)[0]  # type: ignore[union-attr, arg-type]
+    for weight in (1.0, 3.0):
+        torch.testing.assert_close(gradients[weight] - gradients[0.0], weight * alone, rtol=1e-9, atol=1e-12)  # type: ignore[operator]
 
 
 def _stretched(model: nn.Module) -> nn.Module:

@@ -51,6 +51,7 @@ def check_settings(settings: TrainSettings) -> None:
     if settings.autocast is not None:
         _check_name("autocast", settings.autocast, AUTOCAST)
     _check_seed(settings.seed)
+    _check_number("penalty", settings.penalty)
     _check_optimizer(settings)
     _check_schedule(settings)
     _check_limits(settings)

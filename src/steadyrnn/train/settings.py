@@ -127,6 +127,7 @@ class TrainSettings:
         clip: Clipping of gradients.
         stop: When to stop early.
         probe: What is measured on the way.
+        penalty: What the penalties of constraints (``sigma="penalty"``) are multiplied by before they are added to the loss.
     """
 
     steps: int | None = None
@@ -148,3 +149,4 @@ class TrainSettings:
     clip: ClipSettings = field(default_factory=ClipSettings)
     stop: StopSettings = field(default_factory=StopSettings)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
+    penalty: float = 1.0

@@ -51,7 +51,7 @@ class Stepper:
             self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self._prepare_clipping()
-        self.penalized = any(site.penalty() is not None for site in sites(model))
+        self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
 
     def _prepare_clipping(self) -> None:
@@ -109,7 +109,7 @@ class Stepper:
     def _backward(self, output: Tensor, part: Part) -> Tensor:
         """Add a part's gradients; return its share of the loss, without penalties."""
         loss = self.task.loss(output, part.batch)
-        total = loss + penalty(self.model) if self.penalized else loss
+        total = loss + self.settings.penalty * penalty(self.model) if self.penalized else loss
         if part.share != 1.0:
             loss, total = loss * part.share, total * part.share
         (total if self.scaler is None else self.scaler.scale(total)).backward()
