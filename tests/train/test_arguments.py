@@ -68,6 +68,12 @@ def with_value(settings: Any, name: str, value: object) -> Any:
         ("stop.patience", 0),
         ("stop.below", math.nan),
         ("stop.below", math.inf),
+        ("average.name", "median"),
+        ("average.decay", 1.0),
+        ("average.decay", -0.1),
+        ("average.decay", math.nan),
+        ("average.start", -1),
+        ("average.every", 0),
         ("probe.every", -1),
     ],
 )

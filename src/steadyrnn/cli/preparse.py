@@ -16,6 +16,7 @@ SHORT_FORMS = {
     "--device": "--train.device",
     "--threads": "--train.threads",
     "--data-dir": "--task.data_dir",
+    "--train.average": "--train.average.name",
 }
 """Short forms of settings."""
 

@@ -130,8 +130,9 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         ("--model NAME", "--model.name NAME"), ("--seed N", "--train.seed N, of weights and dropout"),
         ("--device D", "--train.device D: auto, cpu, cuda, cuda:1"), ("--threads N", "--train.threads N"),
         ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
+        ("--train.average NAME", "--train.average.name NAME: ema, mean"),
     ):  # fmt: skip
-        short.description = f"{short.description or ''}{words:<16}{meaning}\n"
+        short.description = f"{short.description or ''}{words:<21}{meaning}\n"
     parser.add_argument("--format", type=int, default=FORMAT, help=HIDDEN)
     parser.add_argument("--command", type=list[str], default=[], help=HIDDEN)
     parser.add_argument("--task.name", type=str, default=task, help=HIDDEN)

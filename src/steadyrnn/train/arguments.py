@@ -14,6 +14,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
+from .averaging import AVERAGES
 from .clipping import RECURRENT_OF
 from .device import AUTOCAST
 from .optimizers import OPTIMIZERS
@@ -55,6 +56,7 @@ def check_settings(settings: TrainSettings) -> None:
     _check_optimizer(settings)
     _check_schedule(settings)
     _check_limits(settings)
+    _check_average(settings)
 
 
 def check_arguments(model: object, task: object, settings: object, run: object, progress: object) -> None:
@@ -139,6 +141,15 @@ def _check_limits(settings: TrainSettings) -> None:
     if settings.stop.below is not None and not math.isfinite(settings.stop.below):
         raise ArgumentError(f"`stop.below` must be a finite number, or None for no limit, but is {settings.stop.below}.")
     _check_count("probe.every", settings.probe.every)
+
+
+def _check_average(settings: TrainSettings) -> None:
+    own = settings.average
+    _check_name("average.name", own.name, AVERAGES)
+    if not 0 <= own.decay < 1:
+        raise ArgumentError(f"`average.decay` must be 0 or above and below 1, but is {own.decay}.")
+    _check_count("average.start", own.start)
+    check_positive_int("average.every", own.every)
 
 
 def _check_seed(seed: int) -> None:

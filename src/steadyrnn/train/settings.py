@@ -3,7 +3,15 @@
 from dataclasses import dataclass, field
 
 __all__ = [
-    *("MOST_THREADS", "ClipSettings", "OptimizerSettings", "ProbeSettings", "ScheduleSettings", "StopSettings"),
+    *(
+        "MOST_THREADS",
+        "AverageSettings",
+        "ClipSettings",
+        "OptimizerSettings",
+        "ProbeSettings",
+        "ScheduleSettings",
+        "StopSettings",
+    ),
     "TrainSettings",
 ]
 
@@ -76,6 +84,24 @@ class ClipSettings:
 
 
 @dataclass(frozen=True)
+class AverageSettings:
+    """Averaged weights, which are validated, kept as the best and tested in place of those that are trained.
+
+    Args:
+        name: ``none``; ``ema``: the exponential moving average; ``mean``: the plain mean. Constrained weights are averaged as
+            matrices and put into their sets.
+        decay: Of ``ema``, 0 or above and below 1.
+        start: Steps before the first weights are taken.
+        every: Steps between two updates of the average.
+    """
+
+    name: str = "none"
+    decay: float = 0.999
+    start: int = 0
+    every: int = 1
+
+
+@dataclass(frozen=True)
 class StopSettings:
     """When to stop before the end.
 
@@ -128,6 +154,7 @@ class TrainSettings:
         stop: When to stop early.
         probe: What is measured on the way.
         penalty: What the penalties of constraints (``sigma="penalty"``) are multiplied by before they are added to the loss.
+        average: Averaged weights.
     """
 
     steps: int | None = None
@@ -150,3 +177,4 @@ class TrainSettings:
     stop: StopSettings = field(default_factory=StopSettings)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     penalty: float = 1.0
+    average: AverageSettings = field(default_factory=AverageSettings)

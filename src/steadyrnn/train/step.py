@@ -11,6 +11,7 @@ from steadyrnn.constraints.sites import sites
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Task
 
+from .averaging import WeightAverage
 from .clipping import clip, free_recurrent_parameters, gradient_norm, limited_weights, recurrent_parameters
 from .device import SMALLEST_SCALE, autocast, make_scaler
 from .guard import Guard
@@ -37,6 +38,7 @@ class Stepper:
     Attributes:
         state: What the model carries from batch to batch, where the task does that.
         average: What has added up since the last line of metrics.
+        weight_average: The average of the weights after each step, where the settings ask for one.
     """
 
     def __init__(self, model: nn.Module, task: Task, settings: TrainSettings, call: Callable[..., Any]) -> None:
@@ -50,6 +52,7 @@ class Stepper:
         if fused:
             self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self.weight_average = WeightAverage(model, settings.average, settings.compile)
         self._prepare_clipping()
         self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
@@ -94,6 +97,7 @@ class Stepper:
         self.state = detach_state(join_states(states))
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         norm = self._move(number, loss, factor)
+        self.weight_average.update(number, self.model)
         self.average.add(loss, norm, batch_rows(batch, self.interface))
         return sums
 
