@@ -32,6 +32,7 @@ EXAMPLES = (
     "steadyrnn train recall --model urnn --model.nonlinearity abs --task.length 10 --train.steps 50 --train.optimizer.lr 1e-2",
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
+    "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 10 --probe gradient-h0,margin",
 )
 _PRINT = {"--print_config": "Print the settings as a file for --config, and leave."}
 _ANSWER = {
@@ -78,7 +79,11 @@ def read(argv: Sequence[str]) -> Request:
     values = None
     for file in files:
         values = parser.parse_object(file, namespace=values, defaults=False)
-    return _request(task, parser.parse_args(line.words, namespace=values, defaults=False))
+    request = _request(task, parser.parse_args(line.words, namespace=values, defaults=False))
+    probe = request.configuration.train.probe
+    if value_of(line.words, "--train.probe.names", FLAGS) is not None and not (probe.every and probe.names):
+        _refuse("--probe needs at least one name, and --train.probe.every of 1 or more: nothing would be measured.")
+    return request
 
 
 def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None) -> None:
@@ -130,6 +135,7 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         ("--model NAME", "--model.name NAME"), ("--seed N", "--train.seed N, of weights and dropout"),
         ("--device D", "--train.device D: auto, cpu, cuda, cuda:1"), ("--threads N", "--train.threads N"),
         ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
+        ("--probe A,B", "--train.probe.names [A,B]: what is measured every --train.probe.every steps"),
         ("--train.average NAME", "--train.average.name NAME: ema, mean"),
     ):  # fmt: skip
         short.description = f"{short.description or ''}{words:<21}{meaning}\n"

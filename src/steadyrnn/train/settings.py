@@ -121,7 +121,10 @@ class ProbeSettings:
     Args:
         every: Steps between two measurements; 0 measures nothing.
         names: Of ``spectrum`` (singular values, spectral margin), ``gradient-flow`` (by lag, with the certified band),
-            ``certificate`` (contraction, stability, regime).
+            ``certificate`` (contraction, stability, regime), ``gradient-h0`` (norm of the gradient of the loss by the initial
+            state), ``dead-units`` (share of units of an RNN whose slope is 0 at every step), ``state-jacobian`` (Frobenius norm
+            of the derivative of the last state by the first, of several batches), ``margin`` (largest distance of a singular
+            value from 1).
     """
 
     every: int = 0
