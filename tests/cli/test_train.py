@@ -66,7 +66,18 @@ def test_probes_are_logged_in_the_forms_that_the_report_reads(program: Program) 
 def test_an_unknown_probe_is_refused_by_name(program: Program) -> None:
     done = program("train", "addition", "--train.probe.every", "3", "--train.probe.names", "[sprectrum]", *QUICK)
     assert done.status == 1
-    assert "`probe.names` must be one of spectrum, gradient-flow, certificate, but is 'sprectrum'" in done.err
+    assert "`probe.names` must be one of spectrum, gradient-flow, certificate, gradient-h0" in done.err
+    assert "but is 'sprectrum'" in done.err
+
+
+def test_chosen_probes_are_logged_and_reported(program: Program) -> None:
+    words = ["--probe", "gradient-h0,dead-units", "--probe", "state-jacobian,margin", "--train.probe.every", "3"]
+    program("train", "addition", *words, *QUICK)
+    probes = [record for record in only_run().metrics() if record["kind"] == "probe"]
+    assert {record["name"] for record in probes} == {"gradient-h0", "dead-units", "state-jacobian", "margin"}
+    assert all(record["value"] for record in probes)
+    assert program("report", str(only_run().folder), "--out", "page.html").status == 0
+    assert "Gradient of the loss by the initial state" in Path("page.html").read_text(encoding="utf-8")
 
 
 def test_json_is_all_that_stdout_holds(program: Program) -> None:

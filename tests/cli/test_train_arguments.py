@@ -105,6 +105,32 @@ def test_another_task_than_that_of_the_run_to_resume_is_refused_by_name(tmp_path
         read(["copy", "--resume", str(tmp_path)])
 
 
+def test_a_run_of_an_older_release_is_resumed_with_the_clipping_it_had(tmp_path: Path) -> None:
+    stored = read(["addition", "--train.clip.recurrent", "0.25"]).configuration.to_dict()
+    assert stored["train"]["clip"].pop("recurrent_of") == "weight"
+    (tmp_path / "config.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert read(["--resume", str(tmp_path)]).configuration.train.clip.recurrent_of == "raw"
+
+
+def test_probes_are_chosen_by_name() -> None:
+    words = ["addition", "--probe", "gradient-h0,dead-units", "--train.probe.every", "5", "--probe=margin"]
+    probe = read(words).configuration.train.probe
+    assert (probe.names, probe.every) == (("gradient-h0", "dead-units", "margin"), 5)
+
+
+@pytest.mark.parametrize("words", [["--probe", "margin", "--train.probe.every", "0"], ["--probe", ""]])
+def test_probes_that_would_measure_nothing_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read(["addition", *words])
+    assert "--probe needs at least one name, and --train.probe.every of 1 or more" in capsys.readouterr().err
+
+
+def test_an_average_has_a_short_form() -> None:
+    assert (
+        read(["addition", "--train.average", "ema", "--train.average.decay", "0.9"]).configuration.train.average.name == "ema"
+    )
+
+
 def test_a_run_to_resume_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no config\.json"):
         read(["--resume", str(tmp_path)])

@@ -3,6 +3,7 @@
 import copy
 import gc
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -355,6 +356,49 @@ def test_groups_of_a_model_without_constraints_train() -> None:
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     assert [len(group["params"]) for group in optimizer.param_groups] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("transition", "sizes"),
+    [
+        ("ornn", ["reflectors_16"]),
+        (Spectral(reflectors=2), ["reflectors_16", "reflectors_16", "transition"]),
+        ("unitary", ["transition", "reflectors_16"]),
+        ("exp", ["transition"]),
+        (Spectral(reflectors=(3, 0)), ["reflectors_16", "transition", "transition"]),
+    ],
+    ids=str,
+)
+def test_reflectors_of_each_length_have_a_scaled_rate(transition: Any, sizes: list[str]) -> None:
+    model = nn.ModuleList([RNN(3, 16, transition=transition), constrain(nn.Linear(4, 9, bias=False), "weight", Spectral())])
+    groups = parameter_groups(model, lr=0.1, transition_lr=0.4, transition_scale="sqrt")
+    names = {id(parameter): group["name"] for group in groups for parameter in group["params"]}
+    rates = {group["name"]: group["lr"] for group in groups}
+    assert sorted(names) == sorted(id(parameter) for parameter in model.parameters())
+    assert [names[id(raw)] for raw in model[0].transition_l0.h.parameters()] == sizes  # type: ignore[union-attr, operator]
+    rest = [names[id(raw)] for raw in model[1].parameters()]
+    assert rest == ["reflectors_9", "reflectors_4", "transition"]
+    assert rates["reflectors_9"] == pytest.approx(0.4 / 3, rel=1e-12)
+    assert (rates["reflectors_4"], rates["transition"], rates["other"]) == (0.2, 0.4, 0.1)
+    assert rates.get("reflectors_16", 0.1) == 0.1
+
+
+@pytest.mark.parametrize("n", [4, 64, 400])
+def test_a_scaled_rate_turns_a_reflector_by_the_same_angle_at_any_width(n: int) -> None:
+    torch.manual_seed(0)
+    slot = Slot(HouseholderOrthogonal(reflectors=1), n, n, dtype=torch.float64)
+    before = slot.raw0.detach().clone()
+    optimizer = torch.optim.Adam(parameter_groups(slot, lr=1e-3, transition_scale="sqrt"))
+    (slot.weight() * torch.randn(n, n, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    moved = (slot.raw0.detach() - before).norm()
+    assert float(before.norm()) == pytest.approx(1.0)
+    assert float(moved) == pytest.approx(1e-3, rel=1e-4)  # at the plain rate it is sqrt(n) times this
+
+
+def test_an_unknown_scale_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"`transition_scale` must be one of none, sqrt"):
+        parameter_groups(nn.Linear(1, 1), lr=0.1, transition_scale="cube")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)

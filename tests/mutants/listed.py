@@ -162,8 +162,11 @@ _CONSTRAINTS = [
            "        if violation <= allowed:\n            return matrix", "        return matrix",
            ("constraints/test_contract.py::test_a_matrix_outside_the_set_is_refused_with_its_violation",)),
     Mutant("all reflectors' learning rate is the others'", "constraints/optimizer.py",
-           "\"lr\": lr if transition_lr is None else transition_lr", "\"lr\": lr",
+           "rate = lr if transition_lr is None else transition_lr", "rate = lr",
            ("constraints/test_optimizer.py::test_groups_hold_every_parameter_once",)),
+    Mutant("an infinite gradient of a weight is clipped away", "constraints/gradient_limit.py",
+           "torch.where(gradient.isfinite(), gradient.clamp(-limit, limit), gradient)", "gradient.clamp(-limit, limit)",
+           ("train/test_weight_clipping.py::test_what_is_not_finite_is_not_hidden",)),
     Mutant("a fresh sample keeps the sign of what was assigned", "constraints/spectral.py",
            "        self.sign = torch.ones(())\n        first", "        first",
            ("constraints/test_spectral.py::test_a_sample_is_drawn_as_a_fresh_weight_is_whatever_was_assigned",)),
@@ -221,6 +224,9 @@ _PROBES = [
     Mutant("margin of the largest singular value only", "probes/spectrum.py",
            "(check_finite(name, values) - 1).abs().max()", "(check_finite(name, values) - 1).max()",
            ("probes/test_spectrum.py::test_the_margin_is_the_largest_distance_from_one",)),
+    Mutant("a unit that is silent once is dead", "probes/dead_units.py",
+           "dead.append(flat.all(0))", "dead.append(flat.any(0))",
+           ("probes/test_dead_units.py::test_a_unit_that_is_alive_in_one_step_of_one_row_is_not_dead",)),
 ]  # fmt: skip
 
 _CONVERT = [
@@ -272,6 +278,9 @@ _TRAIN = [
     Mutant("entries are clipped on one side", "train/clipping.py",
            "parameter.grad.clamp_(-settings.recurrent, settings.recurrent)", "parameter.grad.clamp_(max=settings.recurrent)",
            ("train/test_clipping.py::test_entries_are_clipped_on_both_sides",)),
+    Mutant("an average starts one step late", "train/averaging.py",
+           "late = step - 1 - self.settings.start", "late = step - 2 - self.settings.start",
+           ("train/test_averaging.py::test_the_average_is_that_of_the_weights_after_the_steps_asked_for",)),
     Mutant("warm-up one step too long", "train/schedules.py",
            "(moment.step + 1) / settings.warmup", "moment.step / settings.warmup",
            ("train/test_schedules.py::test_warm_up_rises_linearly_and_ends_at_the_schedule",)),

@@ -89,6 +89,28 @@ def test_nothing_is_asked_of_the_network(page: Path) -> None:
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
+def test_measurements_of_one_number_have_a_picture_each(tmp_path: Path) -> None:
+    more: list[dict[str, Any]] = []
+    for step in (0, 200, 400):
+        values = {
+            "gradient-h0": {"mean": 10.0 ** (-step / 100), "shared": 1e-3},
+            "dead-units": {"dead": step / 1000, "inactive": 0.5},
+            "state-jacobian": {"mean": 8.0, "lag": 99, "batches": [8.0, 8.0]},
+            "margin": {"weight_hh_l0": 0.75},
+        }
+        more += [{"kind": "probe", "name": name, "step": step, "value": value} for name, value in values.items()]
+    more.append({"kind": "probe", "name": "dead-units", "step": 600, "value": {}, "reason": "units with gates"})
+    write_run(tmp_path / "runs", lines=[*records(probe_every=0), *more])
+    structure = parse(write_report([tmp_path / "runs"], tmp_path / "page.html"))
+    assert [label.split(" by step")[0] for label in structure.charts()][3:] == [
+        "Gradient of the loss by the initial state, mean norm of a row",
+        "Share of dead units",
+        "Frobenius norm of ∂s(T)/∂s(1), mean of the batches",
+        "Spectral margin, max |σ − 1|",
+    ]
+    assert "0.75" in structure.text
+
+
 def test_every_picture_is_there_in_words_and_in_numbers(page: Path) -> None:
     structure = parse(page)
     addition = [label.split(" by ")[0] for label in structure.charts()][:12]

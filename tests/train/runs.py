@@ -17,6 +17,7 @@ from steadyrnn.tasks.base import Batch, Interface, Task
 from steadyrnn.tasks.registry import make_task
 from steadyrnn.train.progress import Silent
 from steadyrnn.train.settings import (
+    AverageSettings,
     ClipSettings,
     OptimizerSettings,
     ProbeSettings,
@@ -121,6 +122,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Task], TrainSetting
         ),
     ),
     "float16": (spectral_model, addition, tiny(autocast="float16")),
+    "moving average": (spectral_model, addition, tiny(average=AverageSettings("ema", decay=0.8, start=4))),
+    "mean": (
+        lambda: sequence_model(ExpOrthogonal("lie")),
+        addition,
+        tiny(average=AverageSettings("mean", start=2, every=2), optimizer=OptimizerSettings(lr=0.05)),
+    ),
     "probed": (spectral_model, addition, tiny(probe=ProbeSettings(every=4))),
 }
 """Runs that depend on something of their own: model, task, settings."""

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from steadyrnn.errors import ArgumentTypeError, SteadyError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, SteadyError
 from steadyrnn.tasks.tensors import Part, TensorRegression
 from steadyrnn.train.arguments import check_settings
-from steadyrnn.train.settings import TrainSettings
+from steadyrnn.train.settings import OptimizerSettings, TrainSettings
 from steadyrnn.train.trainer import train
 
 
@@ -54,6 +54,9 @@ def with_value(settings: Any, name: str, value: object) -> Any:
         ("optimizer.betas", (0.9, 1.1)),
         ("optimizer.betas", (1.0, 0.9)),
         ("optimizer.betas", (0.9,)),
+        ("optimizer.transition_scale", "cube"),
+        ("penalty", -1.0),
+        ("penalty", math.nan),
         ("schedule.name", "linear"),
         ("schedule.factor", 0.0),
         ("schedule.factor", 1.5),
@@ -61,15 +64,28 @@ def with_value(settings: Any, name: str, value: object) -> Any:
         ("schedule.warmup", -1),
         ("clip.norm", 0.0),
         ("clip.recurrent", math.nan),
+        ("clip.recurrent_of", "weights"),
         ("stop.patience", 0),
         ("stop.below", math.nan),
         ("stop.below", math.inf),
+        ("average.name", "median"),
+        ("average.decay", 1.0),
+        ("average.decay", -0.1),
+        ("average.decay", math.nan),
+        ("average.start", -1),
+        ("average.every", 0),
         ("probe.every", -1),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(SteadyError, match=f"`{name}` must"):
         check_settings(with_value(TrainSettings(), name, value))
+
+
+def test_a_scale_for_reflectors_is_not_for_sgd() -> None:
+    own = OptimizerSettings("sgd", transition_scale="sqrt")
+    with pytest.raises(ArgumentError, match=r"`optimizer.transition_scale` must be 'none' for sgd"):
+        check_settings(TrainSettings(optimizer=own))
 
 
 def names(settings: Any, prefix: str = "") -> Iterator[str]:

@@ -31,6 +31,7 @@ from steadyrnn.train.settings import (
     ScheduleSettings,
     TrainSettings,
 )
+from steadyrnn.train.step import Stepper
 from steadyrnn.train.trainer import train
 from steadyrnn.train.weights import clones, weights_of
 from tests.train.runs import (
@@ -132,6 +133,19 @@ def test_the_penalty_is_part_of_what_is_minimized() -> None:
     assert float(penalty(free).detach()) < 0.1 * float(penalty(start).detach())
 
 
+def test_the_penalty_counts_by_its_weight() -> None:
+    task, gradients = addition(), {}
+    for weight in (0.0, 1.0, 3.0):
+        model = _stretched(plain_model(Spectral(sigma="penalty"))).double()
+        settings = tiny(penalty=weight, clip=ClipSettings(norm=None), optimizer=OptimizerSettings(lr=0.0))
+        batch = task.train_batch(0, 8)
+        Stepper(model, task, settings, model).step(1, Batch(batch.input.double(), batch.target.double()), 1.0)
+        gradients[weight] = model.rnn.transition_l0.h.raw2.grad  # type: ignore[union-attr]
+    alone = torch.autograd.grad(penalty(model), model.rnn.transition_l0.h.raw2)[0]  # type: ignore[union-attr, arg-type]
+    for weight in (1.0, 3.0):
+        torch.testing.assert_close(gradients[weight] - gradients[0.0], weight * alone, rtol=1e-9, atol=1e-12)  # type: ignore[operator]
+
+
 def _stretched(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         for raw in model.rnn.transition_l0.parameters():  # type: ignore[union-attr]
@@ -144,6 +158,21 @@ def test_transitions_may_have_a_rate_of_zero() -> None:
     start = plain_model("ornn")
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, dict(start.named_parameters())[name])}
     assert moved == {name for name, _ in start.named_parameters() if "transition" not in name}
+
+
+def test_rates_of_reflectors_are_scaled_and_logged(tmp_path: Path) -> None:
+    settings = tiny(optimizer=OptimizerSettings(lr=1e-2, transition_scale="sqrt"), schedule=ScheduleSettings("inverse"))
+    model = SequenceModel(RNN(2, 4, transition="spectral"), 1)
+    with new_run(tmp_path, settings) as run:
+        train(model, addition(), settings, run=run)
+    line = next(record for record in run.metrics() if record["kind"] == "train")
+    assert line["step"] == 4
+    assert line["rates"] == pytest.approx({"reflectors_4": 1.25e-3, "transition": 2.5e-3, "other": 2.5e-3}, rel=1e-9)
+
+
+def test_a_scale_for_reflectors_needs_some() -> None:
+    with pytest.raises(ArgumentError, match=r"`optimizer.transition_scale` is 'sqrt', but `model` has no reflectors"):
+        train(plain_model("exp"), addition(), tiny(optimizer=OptimizerSettings(transition_scale="sqrt")))
 
 
 def test_clipping_recurrent_weights_needs_one() -> None:

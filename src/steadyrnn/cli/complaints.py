@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from .preparse import SHORT_FORMS, value_of
+from .preparse import LISTS, SHORT_FORMS, value_of
 
 __all__ = ["complaint", "describe_type", "flag_names", "unknown_option"]
 
@@ -143,7 +143,8 @@ def _end(option: str) -> str:
 def _list_options(parser: Any) -> list[str]:
     """Return the options that may be meant, short forms of settings with them."""
     shown: list[str] = parser.shown_options()
-    return [*shown, *(short for short, long in SHORT_FORMS.items() if long in parser._option_string_actions)]
+    forms = SHORT_FORMS | LISTS
+    return [*shown, *(short for short, long in forms.items() if long in parser._option_string_actions)]
 
 
 def _action(parser: Any, key: str) -> Action | None:

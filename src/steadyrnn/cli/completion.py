@@ -10,7 +10,7 @@ from steadyrnn.tasks.registry import TASKS
 
 from .commands import COMMANDS
 from .parsing import make_parser
-from .preparse import SHORT_FORMS
+from .preparse import LISTS, SHORT_FORMS
 from .train_arguments import train_parser
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def whole_program() -> argparse.ArgumentParser:
         if name == "train":
             plain.add_argument("task", choices=[*TASKS])
             _copy(_train_actions(), plain)
-            for short in (short for short in SHORT_FORMS if short != "--model"):
+            for short in (short for short in (*SHORT_FORMS, *LISTS) if short != "--model"):
                 plain.add_argument(short)
             plain.add_argument("--model", "--model.name", choices=[*SYSTEMS])
         else:

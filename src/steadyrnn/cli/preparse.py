@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
+__all__ = ["LISTS", "SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
 
 SHORT_FORMS = {
     "--model": "--model.name",
@@ -16,8 +16,12 @@ SHORT_FORMS = {
     "--device": "--train.device",
     "--threads": "--train.threads",
     "--data-dir": "--task.data_dir",
+    "--train.average": "--train.average.name",
 }
 """Short forms of settings."""
+
+LISTS = {"--probe": "--train.probe.names"}
+"""Short forms of settings that are lists: with names between commas, and again for more."""
 
 _NEGATIVE = re.compile(r"-(\d+(_\d+)*(\.\d+)?|\.\d+)")
 
@@ -45,13 +49,27 @@ def write_out(words: Sequence[str], forms: Mapping[str, str] = SHORT_FORMS) -> l
     Example:
         >>> write_out(["--seed", "3", "--model=lstm"])
         ['--train.seed', '3', '--model.name=lstm']
+        >>> write_out(["--probe", "margin,dead-units", "addition", "--probe=spectrum"])
+        ['addition', '--train.probe.names=[margin,dead-units,spectrum]']
     """
-    return [_write_out(word, forms) for word in words]
+    rest, listed, place = list[str](), dict[str, list[str]](), 0
+    while place < len(words):
+        name, equals, value = words[place].partition("=")
+        if words[place] == "--":
+            break
+        if name in LISTS and not equals and place + 1 < len(words) and not _is_option(words[place + 1]):
+            place, equals, value = place + 1, "=", words[place + 1]
+        if name in LISTS and equals:
+            listed.setdefault(LISTS[name], []).append(value)
+        else:
+            rest.append(_write_out(words[place], forms))
+        place += 1
+    return [*rest, *(f"{name}=[{','.join(values)}]" for name, values in listed.items()), *words[place:]]
 
 
 def _write_out(word: str, forms: Mapping[str, str]) -> str:
     name, equals, value = word.partition("=")
-    return f"{forms.get(name, name)}{equals}{value}"
+    return f"{forms.get(name, LISTS.get(name, name))}{equals}{value}"
 
 
 def _options(words: Sequence[str], flags: Collection[str]) -> Iterator[tuple[str, str | None, Sequence[str]]]:

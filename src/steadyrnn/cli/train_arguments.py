@@ -14,6 +14,7 @@ from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.registry import TASKS
 from steadyrnn.tasks.settings import TaskSettings
+from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
 
 from .complaints import unknown_option
@@ -31,6 +32,7 @@ EXAMPLES = (
     "steadyrnn train recall --model urnn --model.nonlinearity abs --task.length 10 --train.steps 50 --train.optimizer.lr 1e-2",
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
+    "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 10 --probe gradient-h0,margin",
 )
 _PRINT = {"--print_config": "Print the settings as a file for --config, and leave."}
 _ANSWER = {
@@ -77,7 +79,11 @@ def read(argv: Sequence[str]) -> Request:
     values = None
     for file in files:
         values = parser.parse_object(file, namespace=values, defaults=False)
-    return _request(task, parser.parse_args(line.words, namespace=values, defaults=False))
+    request = _request(task, parser.parse_args(line.words, namespace=values, defaults=False))
+    probe = request.configuration.train.probe
+    if value_of(line.words, "--train.probe.names", FLAGS) is not None and not (probe.every and probe.names):
+        _refuse("--probe needs at least one name, and --train.probe.every of 1 or more: nothing would be measured.")
+    return request
 
 
 def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None) -> None:
@@ -129,8 +135,11 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         ("--model NAME", "--model.name NAME"), ("--seed N", "--train.seed N, of weights and dropout"),
         ("--device D", "--train.device D: auto, cpu, cuda, cuda:1"), ("--threads N", "--train.threads N"),
         ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
+        ("--probe A,B", "--train.probe.names [A,B]: what is measured every --train.probe.every steps"),
+        ("--train.average NAME", "--train.average.name NAME: ema, mean"),
     ):  # fmt: skip
-        short.description = f"{short.description or ''}{words:<16}{meaning}\n"
+        short.description = f"{short.description or ''}{words:<21}{meaning}
+"
     parser.add_argument("--format", type=int | None, default=None, help=HIDDEN)
     parser.add_argument("--command", type=list[str], default=[], help=HIDDEN)
     parser.add_argument("--task.name", type=str, default=task, help=HIDDEN)
@@ -180,6 +189,8 @@ def _read_files(line: CommandLine) -> list[Mapping[str, Any]]:
             _refuse(f"there is no file {str(path)!r}.")
         else:
             found.append(settings)
+    if line.resume is not None and isinstance(found[0].get("train"), Mapping):
+        found[0] = {**found[0], "train": complete_older(found[0]["train"])}
     return found
 
 

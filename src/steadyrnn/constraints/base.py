@@ -277,6 +277,11 @@ class Constraint(nn.Module, ABC):
         """Whether every member of the set has raw tensors, so that :meth:`right_inverse` can find them."""
         return True
 
+    @property
+    def reflector_sizes(self) -> tuple[int | None, ...]:
+        """Entries of a reflector in each raw tensor, None for a raw tensor of something else; empty without reflectors."""
+        return ()
+
     def right_inverse(self, matrix: Tensor, allowed: float | None = None) -> tuple[Tensor, ...]:
         """Return raw tensors that ``forward`` maps to ``matrix``, a member of the set.
 

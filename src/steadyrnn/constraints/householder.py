@@ -75,6 +75,11 @@ class HouseholderOrthogonal(Constraint):
         """Whether there are as many reflectors as it takes to reach every orthogonal matrix."""
         return self._invertible
 
+    @property
+    def reflector_sizes(self) -> tuple[int | None, ...]:
+        """Entries of the longest reflector: the rows."""
+        return (self.rows,)
+
     def columns_and_signs(self, packed: Tensor) -> tuple[Tensor, Tensor]:
         """Return the reflectors as columns, shape (N, K), and the diagonal of signs, shape (N,)."""
         sign = check_same_meta("`sign`", self.sign, packed).to(packed.dtype)

@@ -2,20 +2,24 @@
 
 import copy
 import functools
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError, not_among
 
 from .free import Free
 from .membership import joint_modules
-from .sites import sites
+from .sites import Site, sites
 from .slot import whole
 
-__all__ = ["ProjectionHandle", "attach_projection", "parameter_groups", "penalty"]
+__all__ = ["SCALES", "ProjectionHandle", "attach_projection", "parameter_groups", "penalty"]
+
+SCALES = ("none", "sqrt")
+"""Of the learning rate of unit reflectors: none, or 1 / sqrt(n)."""
 
 _HANDLES = "_steadyrnn_handles"
 
@@ -95,32 +99,66 @@ def attach_projection(optimizer: Optimizer, model: nn.Module) -> ProjectionHandl
     return ProjectionHandle(optimizer, model)
 
 
-def parameter_groups(model: nn.Module, lr: float, transition_lr: float | None = None) -> list[dict[str, Any]]:
-    """Return optimizer groups: first the raw tensors of constrained weights, then all other parameters.
+def parameter_groups(
+    model: nn.Module, lr: float, transition_lr: float | None = None, *, transition_scale: str = "none"
+) -> list[dict[str, Any]]:
+    r"""Return optimizer groups: first the raw tensors of constrained weights, then all other parameters.
 
     Raw tensors often want another learning rate: a reflector's gradient goes as its inverse length, a singular
     value's as the width of its interval. Every parameter is in exactly one group, also where it is shared.
 
+    Adam and its kin move each entry of a parameter by about the learning rate. A unit reflector of n entries is moved by
+    :math:`\eta \sqrt n`, orthogonal to itself (its length does not matter, so its gradient is), and turns by that angle:
+    the same rate that is small at n = 16 turns it by half a radian at n = 1024 and :math:`\eta = 0.016`. With
+    ``transition_scale="sqrt"`` reflectors have the rate :math:`\eta / \sqrt n`, and turn by about :math:`\eta` at any
+    width. Reflectors are packed without their fixed zeros: n is the length of the longest of a raw tensor.
+
     Args:
         model: Any module.
         lr: Learning rate of the other parameters.
-        transition_lr: Learning rate of the raw tensors; ``lr`` if None.
+        transition_lr: Learning rate :math:`\eta` of the raw tensors; ``lr`` if None.
+        transition_scale: ``"none"``, or ``"sqrt"``: a group of its own for the reflectors of each length.
 
     Returns:
-        Two groups with ``params`` and ``lr``; one of them may be empty.
+        Two groups with ``params`` and ``lr``; one of them may be empty. With ``"sqrt"`` those of reflectors come before,
+        shortest first, and each group has a ``name``.
 
     Example:
-        >>> model = torch.nn.Sequential(sr.RNN(2, 3, transition="ornn"))
+        >>> model = torch.nn.Sequential(sr.RNN(2, 4, transition="spectral"))
         >>> groups = sr.parameter_groups(model, lr=1e-3, transition_lr=1e-4)
         >>> [(len(group["params"]), group["lr"]) for group in groups]
-        [(1, 0.0001), (3, 0.001)]
+        [(3, 0.0001), (3, 0.001)]
+        >>> groups = sr.parameter_groups(model, lr=1e-2, transition_scale="sqrt")
+        >>> [(group["name"], len(group["params"]), group["lr"]) for group in groups]
+        [('reflectors_4', 2, 0.005), ('transition', 1, 0.01), ('other', 3, 0.01)]
         >>> optimizer = torch.optim.Adam(groups)
     """
-    raw = {id(tensor) for site in sites(model) if not isinstance(site.constraint, Free) for tensor in site.raw.values()}
+    if transition_scale not in SCALES:
+        raise ArgumentError(not_among("transition_scale", transition_scale, SCALES))
+    found = [site for site in sites(model) if not isinstance(site.constraint, Free)]
+    raw = {id(tensor) for site in found for tensor in site.raw.values()}
+    sizes = _reflector_sizes(found) if transition_scale == "sqrt" else {}
     split: tuple[list[Tensor], list[Tensor]] = ([], [])
+    reflectors: dict[int, list[Tensor]] = {size: [] for size in sorted(set(sizes.values()))}
     for parameter in model.parameters():
-        split[id(parameter) not in raw].append(parameter)
-    return [{"params": split[0], "lr": lr if transition_lr is None else transition_lr}, {"params": split[1], "lr": lr}]
+        size = sizes.get(id(parameter))
+        (split[id(parameter) not in raw] if size is None else reflectors[size]).append(parameter)
+    rate = lr if transition_lr is None else transition_lr
+    groups = [{"params": split[0], "lr": rate}, {"params": split[1], "lr": lr}]
+    if transition_scale == "none":
+        return groups
+    named = [{"params": own, "lr": rate / math.sqrt(size), "name": f"reflectors_{size}"} for size, own in reflectors.items()]
+    return [*named, groups[0] | {"name": "transition"}, groups[1] | {"name": "other"}]
+
+
+def _reflector_sizes(found: list[Site]) -> dict[int, int]:
+    """Return the length of the longest reflector in each raw tensor that holds some, by the tensor's id."""
+    return {
+        id(tensor): size
+        for site in found
+        for tensor, size in zip(site.raw.values(), site.constraint.reflector_sizes, strict=False)
+        if size is not None and tensor.numel() > 0
+    }
 
 
 def penalty(model: nn.Module) -> Tensor:

@@ -16,6 +16,7 @@ from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change, widen
+from .gradient_limit import limit_gradient
 from .held import Holder
 from .loading import put_back, remember
 
@@ -91,6 +92,10 @@ class Slot(Holder, RawTensors, Projected):
         device: Where the raw tensors live.
         dtype: Their dtype. In half precision the weight is computed in float32 and cast.
 
+    Attributes:
+        gradient_limit: The largest absolute entry of the gradient that goes from the layer back into the constraint, a
+            scalar tensor on the device; None is no limit.
+
     Example:
         >>> slot = Slot(sr.Spectral(), 3, 3)
         >>> slot.weight().shape
@@ -98,6 +103,7 @@ class Slot(Holder, RawTensors, Projected):
     """
 
     raw0: nn.Parameter
+    gradient_limit: Tensor | None = None
 
     def __init__(
         self,
@@ -147,6 +153,10 @@ class Slot(Holder, RawTensors, Projected):
         with without_autocast(self.raw0.device):
             return self.constraint(*self.raws()).to(self.raw0.dtype)
 
+    def _evaluate_limited(self) -> Tensor:
+        weight, limit = self.weight(), self.gradient_limit
+        return weight if limit is None else limit_gradient(weight, limit)
+
     def operator(self) -> DiagonalLowRank | None:
         """Return the weight in factored form, or None where it has none that is faster."""
         operator: DiagonalLowRank | None = self._recall("operator", self._evaluate_operator)
@@ -161,7 +171,13 @@ class Slot(Holder, RawTensors, Projected):
             return operator.to(self.raw0.dtype)
 
     def gate(self) -> Tensor | DiagonalLowRank:
-        """Return the weight in factored form where it has one, else dense."""
+        """Return the weight as a layer gets it: in factored form where it has one, else dense.
+
+        With a ``gradient_limit`` it is dense: through factors a gradient goes back without the weight's ever being formed.
+        """
+        if self.gradient_limit is not None:
+            limited: Tensor = self._recall("limited", self._evaluate_limited)
+            return limited
         operator = self.operator()
         return self.weight() if operator is None else operator
 

@@ -122,6 +122,11 @@ class Spectral(Constraint):
         """Whether there are as many reflectors as the shape needs."""
         return self._invertible
 
+    @property
+    def reflector_sizes(self) -> tuple[int | None, ...]:
+        """Entries of the longest reflector of each side; singular values are none."""
+        return self.rows, self.columns, None
+
     def parts(self, *raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the reflectors of both sides as columns, (M, K1) and (N, K2), and the signed diagonal."""
         left, right, free = raw

@@ -98,6 +98,11 @@ class RestrictedUnitary(Constraint):
         """Return False: most unitary matrices are not of this form."""
         return False
 
+    @property
+    def reflector_sizes(self) -> tuple[int | None, ...]:
+        """Phases are no reflectors; a complex reflector has 2M real entries."""
+        return None, self.rows
+
     def raw(self, rows: int, columns: int) -> tuple[Tensor, ...]:
         """Return phases, shape ``(3, M)``, and real and imaginary parts of the reflectors, shape ``(2, 2, M)``."""
         half = _half(self, rows, columns)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,15 +17,24 @@ from steadyrnn.probes.gradient_flow import gradient_flow
 from steadyrnn.probes.spectrum import spectral_margin, spectrum
 from steadyrnn.tasks.base import Task
 
-__all__ = ["PROBES", "check_probe_names", "make_probes", "measure_input_bound", "record_certificate"]
+from .training_probes import (
+    Callback,
+    longest_affordable,
+    measure_dead_units,
+    measure_initial_gradient,
+    measure_margin,
+    measure_state_jacobian,
+    short_name,
+    shorten,
+)
 
-Callback = Callable[[int, nn.Module], dict[str, Any]]
+__all__ = ["PROBES", "Probe", "check_probe_names", "make_probes", "measure_input_bound", "record_certificate"]
 
 _EPS = 1e-3
 """The difference of states for which the horizon of a stable network is noted."""
 
-_ROWS, _LAGS, _OPERATIONS = 2, 128, 2e10
-"""Of the measured gradient flow: rows of the batch, lags that are noted, and about how many operations it may cost."""
+_ROWS, _LAGS = 2, 128
+"""Of the measured gradient flow: rows of the batch, and lags that are noted."""
 
 
 def measure_input_bound(task: Task, batch_size: int) -> float | None:
@@ -48,7 +58,7 @@ def make_probes(task: Task, names: Sequence[str], batch_size: int) -> dict[str, 
     check_probe_names(names)
     if task.interface.reads == "row":
         return {}
-    made = {name: PROBES[name](task, batch_size) for name in names}
+    made = {name: PROBES[name].make(task, batch_size) for name in names}
     return {name: _in_evaluation(callback) for name, callback in made.items()}
 
 
@@ -84,7 +94,7 @@ def _try_certify(model: nn.Module, input_bound: float | None, effort: str) -> tu
 
 def _spectrum(task: Task, batch_size: int) -> Callback:
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
-        values = {_short(name): sigma for name, sigma in spectrum(recurrent_part(model)).items()}
+        values = {short_name(name): sigma for name, sigma in spectrum(recurrent_part(model)).items()}
         margins = {name: spectral_margin({name: sigma}) for name, sigma in values.items()}
         return {"value": {name: _round(sigma) for name, sigma in values.items()}, "margin": margins}
 
@@ -97,8 +107,7 @@ def _gradient_flow(task: Task, batch_size: int) -> Callback:
 
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
         part = recurrent_part(model)
-        width = part.rnn.hidden_size if isinstance(part, SequenceModel) else 1
-        steps = max(2, int(_OPERATIONS / (8 * _ROWS * width**3)))
+        steps = longest_affordable(part)
         try:
             flow = gradient_flow(part, rows[-steps:].to(next(model.parameters()).device))
         except SteadyError as error:  # a weight that is not a number any more: the trainer says so by itself
@@ -122,12 +131,34 @@ def _certificate(task: Task, batch_size: int) -> Callback:
     return measure
 
 
-PROBES: Mapping[str, Callable[[Task, int], Callback]] = {
-    "spectrum": _spectrum,
-    "gradient-flow": _gradient_flow,
-    "certificate": _certificate,
+@dataclass(frozen=True)
+class Probe:
+    """A measurement on a model while it trains.
+
+    Attributes:
+        name: As ``--probe`` takes it.
+        help: What is measured, in a few words.
+        make: From the task and the rows of a batch to what the trainer calls.
+    """
+
+    name: str
+    help: str
+    make: Callable[[Task, int], Callback]
+
+
+PROBES: Mapping[str, Probe] = {
+    probe.name: probe
+    for probe in (
+        Probe("spectrum", "singular values of every recurrent weight, and their spectral margin", _spectrum),
+        Probe("gradient-flow", "norms of the derivatives through time by lag, with the certified band", _gradient_flow),
+        Probe("certificate", "proven contraction, stability and regime", _certificate),
+        Probe("gradient-h0", "norm of the gradient of the loss by the initial state", measure_initial_gradient),
+        Probe("dead-units", "share of units of an RNN whose slope is 0 at every step", measure_dead_units),
+        Probe("state-jacobian", "Frobenius norm of the derivative of the last state by the first", measure_state_jacobian),
+        Probe("margin", "largest distance of a singular value from 1, of every recurrent weight", measure_margin),
+    )
 }
-"""Every measurement by name: from the task to what the trainer calls."""
+"""Every measurement by name."""
 
 
 def _in_evaluation(callback: Callback) -> Callback:
@@ -149,15 +180,10 @@ def _evaluation(model: nn.Module) -> Any:
         model.train(training)
 
 
-def _short(name: str) -> str:
-    """Return the name of a weight without the path of the layer, and without the only gate of an RNN."""
-    return name.removeprefix("rnn.").removesuffix(".h")
-
-
 def _round(values: Tensor) -> list[float] | list[int]:
     """Return numbers as JSON: seven digits are what a picture needs."""
     listed: list[Any] = values.tolist()
-    return listed if not values.is_floating_point() else [float(f"{value:.7g}") for value in listed]
+    return listed if not values.is_floating_point() else [shorten(value) for value in listed]
 
 
 def _thin(count: int) -> Tensor:

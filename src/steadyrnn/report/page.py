@@ -13,7 +13,7 @@ from .chart import Chart, draw
 from .groups import Configuration, Contest, group, to_text
 from .markup import Markup
 from .numbers import number
-from .pictures import contraction, gradient_flow, learning_curves, margins, singular_values
+from .pictures import contraction, gradient_flow, learning_curves, margins, measured, singular_values
 from .reading import read_all
 from .tables import behind, command_line, comparison, details, differences, headline
 
@@ -105,7 +105,7 @@ def view(index: int, contest: Contest) -> dict[str, Any]:
         "better": "higher is better" if contest.higher else "lower is better",
         "baseline": None if contest.baseline(contest.metric) is None else number(contest.baseline(contest.metric)),
         "rows": comparison(contest),
-        "learning": [figure(chart) for chart in learning_curves(contest)],
+        "learning": [figure(chart) for chart in (*learning_curves(contest), *measured(contest))],
         "flow": [figure(chart) for chart in gradient_flow(contest)],
         "spectra": spectra(contest),
         "several": any(len(configuration.trials) > 1 for configuration in contest.configurations),

@@ -10,11 +10,17 @@ from .reading import Record, Trial, mapping
 from .scales import wants_logarithm
 from .series import Line, Series, average, thin
 
-__all__ = ["contraction", "gradient_flow", "learning_curves", "margins", "singular_values"]
+__all__ = ["contraction", "gradient_flow", "learning_curves", "margins", "measured", "singular_values"]
 
 FAN = ((0.0, 1.0), (0.1, 0.9), (0.25, 0.75))
 FAN_POINTS = 120
 MOMENTS = ("first", "middle", "last")
+MEASURED = (
+    ("gradient-h0", "mean", "Gradient of the loss by the initial state, mean norm of a row"),
+    ("dead-units", "dead", "Share of dead units"),
+    ("state-jacobian", "mean", "Frobenius norm of ∂s(T)/∂s(1), mean of the batches"),
+)
+"""Probes of one number, with its key and the title of its picture."""
 FLOOR = 1e-16  # of a gradient, relative to the largest: what is below is as good as nothing
 
 
@@ -34,6 +40,25 @@ def learning_curves(contest: Contest) -> list[Chart]:
         guides = [Guide(f"baseline {number(guide)}", guide)] if guide is not None else []
         charts.append(over_training(title, [(c, line) for c, line in lines if line], guides))
     return [chart for chart in charts if chart.curves or chart.title == "Training loss"]
+
+
+def measured(contest: Contest) -> list[Chart]:
+    """Return what some probes measured, one number by step, as far as recorded."""
+    charts = []
+    for name, key, title in MEASURED:
+        lines = []
+        for configuration in contest.configurations:
+            line = average([probe_series(trial, name, key) for trial in configuration.trials])
+            if line is not None:
+                lines.append((configuration, line))
+        charts.append(over_training(title, lines))
+    return [chart for chart in charts if chart.curves]
+
+
+def probe_series(trial: Trial, name: str, key: str) -> Series:
+    """Return one number of a probe by step."""
+    found = [(float(p["step"]), finite(p["value"].get(key))) for p in trial.probes(name)]
+    return sorted({step: value for step, value in found if value is not None}.items())
 
 
 def same_as_loss(contest: Contest) -> bool:
@@ -142,10 +167,12 @@ def margins(contest: Contest) -> Chart:
 
 
 def margin_series(trial: Trial) -> Series:
-    """Return the largest spectral margin of a run's weights by step."""
+    """Return the largest spectral margin of a run's weights by step, from either of the probes that measure it."""
     result: Series = []
-    for probe in trial.probes("spectrum"):
-        values = [value for value in map(finite, mapping(probe.get("margin")).values()) if value is not None]
+    margins = [(probe, mapping(probe.get("margin"))) for probe in trial.probes("spectrum")]
+    margins += [(probe, mapping(probe["value"])) for probe in trial.probes("margin")]
+    for probe, own in margins:
+        values = [value for value in map(finite, own.values()) if value is not None]
         if values:
             result.append((float(probe["step"]), max(values)))
     return sorted(dict(result).items())

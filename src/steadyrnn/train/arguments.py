@@ -9,10 +9,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 from torch import nn
 
 from steadyrnn.checks import check_interval, check_positive_int
+from steadyrnn.constraints.optimizer import SCALES
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
+from .averaging import AVERAGES
+from .clipping import RECURRENT_OF
 from .device import AUTOCAST
 from .optimizers import OPTIMIZERS
 from .progress import Progress
@@ -49,9 +52,11 @@ def check_settings(settings: TrainSettings) -> None:
     if settings.autocast is not None:
         _check_name("autocast", settings.autocast, AUTOCAST)
     _check_seed(settings.seed)
+    _check_number("penalty", settings.penalty)
     _check_optimizer(settings)
     _check_schedule(settings)
     _check_limits(settings)
+    _check_average(settings)
 
 
 def check_arguments(model: object, task: object, settings: object, run: object, progress: object) -> None:
@@ -104,6 +109,12 @@ def _check_optimizer(settings: TrainSettings) -> None:
     _check_number("optimizer.lr", own.lr)
     if own.transition_lr is not None:
         _check_number("optimizer.transition_lr", own.transition_lr)
+    _check_name("optimizer.transition_scale", own.transition_scale, SCALES)
+    if own.transition_scale != "none" and own.name == "sgd":
+        raise ArgumentError(
+            f"`optimizer.transition_scale` must be 'none' for sgd, but is {own.transition_scale!r}: it is for optimizers that "
+            "move each entry by about `lr` (adam, adamw, rmsprop). Set `optimizer.transition_lr`."
+        )
     for name in ("weight_decay", "momentum", "eps"):
         _check_number(f"optimizer.{name}", getattr(own, name))
     check_interval("optimizer.alpha", own.alpha, 0.0, 1.0)
@@ -124,11 +135,21 @@ def _check_limits(settings: TrainSettings) -> None:
     for name, value in (("clip.norm", settings.clip.norm), ("clip.recurrent", settings.clip.recurrent)):
         if value is not None and not 0 < value < math.inf:
             raise ArgumentError(f"`{name}` must be a number above 0, or None for no clipping, but is {value}.")
+    _check_name("clip.recurrent_of", settings.clip.recurrent_of, RECURRENT_OF)
     if settings.stop.patience is not None:
         check_positive_int("stop.patience", settings.stop.patience)
     if settings.stop.below is not None and not math.isfinite(settings.stop.below):
         raise ArgumentError(f"`stop.below` must be a finite number, or None for no limit, but is {settings.stop.below}.")
     _check_count("probe.every", settings.probe.every)
+
+
+def _check_average(settings: TrainSettings) -> None:
+    own = settings.average
+    _check_name("average.name", own.name, AVERAGES)
+    if not 0 <= own.decay < 1:
+        raise ArgumentError(f"`average.decay` must be 0 or above and below 1, but is {own.decay}.")
+    _check_count("average.start", own.start)
+    check_positive_int("average.every", own.every)
 
 
 def _check_seed(seed: int) -> None:

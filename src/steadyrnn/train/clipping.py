@@ -1,18 +1,28 @@
 """Clipping of gradients: entry by entry on recurrent weights, by the norm of all together."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils.parametrize import ParametrizationList
+
+from steadyrnn.constraints.gradient_limit import limit_gradient
+from steadyrnn.constraints.slot import Slot
 
 from .settings import ClipSettings
 
-__all__ = ["clip", "gradient_norm", "recurrent_parameters"]
+__all__ = ["RECURRENT_OF", "clip", "free_recurrent_parameters", "gradient_norm", "limited_weights", "recurrent_parameters"]
+
+RECURRENT_OF = ("weight", "raw")
+"""What `clip.recurrent` clips the gradient of: a recurrent weight, or the raw parameters that it is made of."""
 
 # Free recurrent weights have torch's names, also where parametrized; constrained ones are raw tensors of a transition.
 _RECURRENT = re.compile(r"(?:^|\.)(?:weight_hh[^.]*|transition(?:_l\d+(?:_reverse)?)?\.\w+\.raw\d+)(?:\.|$)")
+_COMPUTED = re.compile(r"(?:^|\.)(?:parametrizations\.weight_hh[^.]*|transition(?:_l\d+(?:_reverse)?)?\.\w+)$")
 
 
 def recurrent_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -23,6 +33,61 @@ def recurrent_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         ['0.transition_l0.h.raw0', '1.weight_hh']
     """
     return {name: parameter for name, parameter in model.named_parameters() if _RECURRENT.search(name)}
+
+
+def free_recurrent_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the recurrent weights that are parameters themselves, whose gradients are those of the weights.
+
+    Example:
+        >>> list(free_recurrent_parameters(torch.nn.Sequential(sr.RNN(2, 3, transition="exp"), torch.nn.GRUCell(3, 3))))
+        ['1.weight_hh']
+    """
+    raw = {id(parameter) for holder in _computed_weights(model) for parameter in holder.parameters()}
+    return {name: parameter for name, parameter in recurrent_parameters(model).items() if id(parameter) not in raw}
+
+
+@contextmanager
+def limited_weights(model: nn.Module, limit: Tensor | None) -> Iterator[None]:
+    r"""Clip :math:`\partial L / \partial W` of every computed recurrent weight W, before it goes back through its constraint.
+
+    Each gate, layer and direction is clipped by itself, in each backward pass: of a batch in parts each part's share is.
+    A layer that is called twice in one forward pass computes its weight twice, and each gradient is clipped. Weights are
+    dense meanwhile, also where they have a factored form. Free weights are left alone: see :func:`clip`.
+
+    Args:
+        model: Any module; recurrent weights of layers of this package and such as ``sr.constrain`` parametrizes are found.
+        limit: The largest absolute entry, a scalar tensor on the model's device; None clips nothing.
+
+    Example:
+        >>> rnn = sr.RNN(2, 3, transition="ornn")
+        >>> with limited_weights(rnn, torch.tensor(0.25)):
+        ...     rnn(torch.randn(5, 1, 2))[0].sum().backward()
+    """
+    if limit is None:
+        yield
+        return
+    handles: list[Any] = []
+    slots: list[Slot] = []
+    try:
+        for holder in _computed_weights(model):
+            if isinstance(holder, Slot):
+                holder.gradient_limit = limit
+                slots.append(holder)
+            else:
+                handles.append(holder.register_forward_hook(lambda _, __, weight: limit_gradient(weight, limit)))
+        yield
+    finally:
+        for slot in slots:
+            del slot.gradient_limit
+        for handle in handles:
+            handle.remove()
+
+
+def _computed_weights(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield what computes recurrent weights from raw tensors: slots of transitions, and torch's parametrizations."""
+    for name, module in model.named_modules():
+        if isinstance(module, Slot | ParametrizationList) and _COMPUTED.search(name):
+            yield module
 
 
 def gradient_norm(parameters: Sequence[Tensor]) -> Tensor:
@@ -46,7 +111,8 @@ def clip(settings: ClipSettings, parameters: Sequence[Tensor], recurrent: Sequen
     Args:
         settings: The largest entry and the largest norm.
         parameters: All parameters.
-        recurrent: Those of recurrent weights.
+        recurrent: Those whose entries are clipped: recurrent weights that are parameters themselves, or all that recurrent
+            weights are made of (``recurrent_of="raw"``).
         norm: The :func:`gradient_norm` of all parameters, finite.
 
     Example:

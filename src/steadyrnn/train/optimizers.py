@@ -56,12 +56,18 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings, fused: bool | 
         >>> [group["lr"] for group in optimizer.param_groups]
         [0.0001, 0.001]
     """
-    groups = [group for group in parameter_groups(model, settings.lr, settings.transition_lr) if group["params"]]
+    rates = settings.lr, settings.transition_lr
+    groups = [g for g in parameter_groups(model, *rates, transition_scale=settings.transition_scale) if g["params"]]
     if not groups:
         raise ArgumentError("`model` has no parameters, so there is nothing to train.")
     if not any(parameter.requires_grad for group in groups for parameter in group["params"]):
         raise ArgumentError(
             "`model` must have a parameter with `requires_grad`, but all are frozen: there is nothing to train."
+        )
+    if settings.transition_scale != "none" and not any(group["name"].startswith("reflectors") for group in groups):
+        raise ArgumentError(
+            f"`optimizer.transition_scale` is {settings.transition_scale!r}, but `model` has no reflectors (ornn, spectral, "
+            "unitary). Leave it 'none'."
         )
     optimizer = OPTIMIZERS[settings.name](groups, settings, fused)
     attach_projection(optimizer, model)

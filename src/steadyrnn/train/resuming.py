@@ -7,6 +7,7 @@ from steadyrnn.errors import CheckpointError, RunError
 from steadyrnn.runs.checkpoint import Checkpoint
 from steadyrnn.runs.folder import Run
 
+from .older import complete_older
 from .state import Position, refuse_differences, restore
 from .step import Stepper
 from .weights import check_weights
@@ -68,4 +69,7 @@ def refuse_lost(run: Run) -> None:
 
 def _refuse_other_settings(checkpoint: Checkpoint, description: Mapping[str, Any]) -> None:
     stored = checkpoint.facts.get("settings", {})
-    refuse_differences(stored if isinstance(stored, dict) else {}, description)
+    stored = stored if isinstance(stored, dict) else {}
+    if isinstance(stored.get("train"), dict):
+        stored = {**stored, "train": complete_older(stored["train"])}
+    refuse_differences(stored, description)

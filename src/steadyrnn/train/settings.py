@@ -3,7 +3,15 @@
 from dataclasses import dataclass, field
 
 __all__ = [
-    *("MOST_THREADS", "ClipSettings", "OptimizerSettings", "ProbeSettings", "ScheduleSettings", "StopSettings"),
+    *(
+        "MOST_THREADS",
+        "AverageSettings",
+        "ClipSettings",
+        "OptimizerSettings",
+        "ProbeSettings",
+        "ScheduleSettings",
+        "StopSettings",
+    ),
     "TrainSettings",
 ]
 
@@ -24,6 +32,8 @@ class OptimizerSettings:
         betas: Of ``adam`` and ``adamw``.
         alpha: Smoothing constant of ``rmsprop``.
         eps: Added to a denominator.
+        transition_scale: ``none``; ``sqrt``: unit reflectors of n entries have the rate of transitions over sqrt(n), so that
+            each turns by about that rate in a step at any width (not for ``sgd``).
     """
 
     name: str = "adam"
@@ -34,6 +44,7 @@ class OptimizerSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     alpha: float = 0.99
     eps: float = 1e-8
+    transition_scale: str = "none"
 
 
 @dataclass(frozen=True)
@@ -61,11 +72,33 @@ class ClipSettings:
 
     Args:
         norm: Largest norm of all gradients together; None is no clipping.
-        recurrent: Largest absolute entry of a gradient of a recurrent weight (raw parameters of transitions); None is none.
+        recurrent: Largest absolute entry of the gradient of a recurrent weight, in each backward pass where a constraint
+            computes the weight; None is none.
+        recurrent_of: ``weight``: the gradient of the weight matrix is clipped, before it goes back through the constraint;
+            ``raw``: the gradients of the raw parameters of the transition are.
     """
 
     norm: float | None = 1.0
     recurrent: float | None = None
+    recurrent_of: str = "weight"
+
+
+@dataclass(frozen=True)
+class AverageSettings:
+    """Averaged weights, which are validated, kept as the best and tested in place of those that are trained.
+
+    Args:
+        name: ``none``; ``ema``: the exponential moving average; ``mean``: the plain mean. Constrained weights are averaged as
+            matrices and put into their sets.
+        decay: Of ``ema``, 0 or above and below 1.
+        start: Steps before the first weights are taken.
+        every: Steps between two updates of the average.
+    """
+
+    name: str = "none"
+    decay: float = 0.999
+    start: int = 0
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -88,7 +121,10 @@ class ProbeSettings:
     Args:
         every: Steps between two measurements; 0 measures nothing.
         names: Of ``spectrum`` (singular values, spectral margin), ``gradient-flow`` (by lag, with the certified band),
-            ``certificate`` (contraction, stability, regime).
+            ``certificate`` (contraction, stability, regime), ``gradient-h0`` (norm of the gradient of the loss by the initial
+            state), ``dead-units`` (share of units of an RNN whose slope is 0 at every step), ``state-jacobian`` (Frobenius norm
+            of the derivative of the last state by the first, of several batches), ``margin`` (largest distance of a singular
+            value from 1).
     """
 
     every: int = 0
@@ -120,6 +156,8 @@ class TrainSettings:
         clip: Clipping of gradients.
         stop: When to stop early.
         probe: What is measured on the way.
+        penalty: What the penalties of constraints (``sigma="penalty"``) are multiplied by before they are added to the loss.
+        average: Averaged weights.
     """
 
     steps: int | None = None
@@ -141,3 +179,5 @@ class TrainSettings:
     clip: ClipSettings = field(default_factory=ClipSettings)
     stop: StopSettings = field(default_factory=StopSettings)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
+    penalty: float = 1.0
+    average: AverageSettings = field(default_factory=AverageSettings)

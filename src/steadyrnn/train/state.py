@@ -88,6 +88,7 @@ def capture(stepper: Stepper, position: Position, description: Mapping[str, Any]
     tensors |= {f"optimizer.{name}": tensor for name, tensor in held.items()}
     tensors |= {f"random.{name}": tensor for name, tensor in random.items()}
     tensors |= {f"carried.{place}": tensor for place, tensor in enumerate(carried)}
+    tensors |= {f"average.{name}": tensor for name, tensor in stepper.weight_average.tensors().items()}
     tensors |= {"window.loss": average.loss, "window.norm": average.norm}
     facts = asdict(position)
     times = {"elapsed": facts.pop("elapsed"), "training": facts.pop("training"), "window": average.seconds}
@@ -123,6 +124,7 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
         own = {name: facts[name] for name in ("step", "validation", "best", "test", "reason", "rows")}
         times = facts["times"]
         standing = Standing(**facts["standing"])
+        stepper.weight_average.load(section(tensors, "average"))
         load_weights(stepper.model, tensors)  # the last to be refused: a model is loaded whole or not at all
         return Position(**own, standing=standing, elapsed=times["elapsed"], training=times["training"])
     except (KeyError, TypeError, IndexError) as error:

@@ -11,7 +11,8 @@ from steadyrnn.constraints.sites import sites
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Task
 
-from .clipping import clip, gradient_norm, recurrent_parameters
+from .averaging import WeightAverage
+from .clipping import clip, free_recurrent_parameters, gradient_norm, limited_weights, recurrent_parameters
 from .device import SMALLEST_SCALE, autocast, make_scaler
 from .guard import Guard
 from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states
@@ -37,6 +38,7 @@ class Stepper:
     Attributes:
         state: What the model carries from batch to batch, where the task does that.
         average: What has added up since the last line of metrics.
+        weight_average: The average of the weights after each step, where the settings ask for one.
     """
 
     def __init__(self, model: nn.Module, task: Task, settings: TrainSettings, call: Callable[..., Any]) -> None:
@@ -50,11 +52,21 @@ class Stepper:
         if fused:
             self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        self.recurrent = list(recurrent_parameters(model).values())
-        if settings.clip.recurrent is not None and not self.recurrent:
-            raise ArgumentError("`clip.recurrent` needs a recurrent weight, but `model` has none. Leave it None.")
-        self.penalized = any(site.penalty() is not None for site in sites(model))
+        self.weight_average = WeightAverage(model, settings.average, settings.compile)
+        self._prepare_clipping()
+        self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
+
+    def _prepare_clipping(self) -> None:
+        """Find the recurrent weights; where they are computed, ``limit`` is what their gradients are clipped at."""
+        own = self.settings.clip
+        found = recurrent_parameters(self.model)
+        if own.recurrent is not None and not found:
+            raise ArgumentError("`clip.recurrent` needs a recurrent weight, but `model` has none. Leave it None.")
+        by_weight = own.recurrent_of == "weight"
+        self.recurrent = list((free_recurrent_parameters(self.model) if by_weight else found).values())
+        clipped = own.recurrent is not None and by_weight
+        self.limit = torch.tensor(own.recurrent, dtype=torch.float64, device=self.task.device) if clipped else None
 
     def step(self, number: int, batch: Batch, factor: float, scored: bool = False) -> dict[str, Tensor]:
         """Take optimizer step ``number`` on a batch.
@@ -73,18 +85,26 @@ class Stepper:
         parts = cut(batch, state, self.settings.accumulate, self.interface)
         losses, states = [], []
         sums: dict[str, Tensor] = {}
-        for part in parts:
-            output, last = self._forward(part)
-            losses.append(self._backward(output, part))
-            states.append(last)
-            if scored:
-                own = self.task.scores(output.detach(), part.batch)
-                sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
+        self._scale_limit()
+        with limited_weights(self.model, self.limit):
+            for part in parts:
+                output, last = self._forward(part)
+                losses.append(self._backward(output, part))
+                states.append(last)
+                if scored:
+                    own = self.task.scores(output.detach(), part.batch)
+                    sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
         self.state = detach_state(join_states(states))
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         norm = self._move(number, loss, factor)
+        self.weight_average.update(number, self.model)
         self.average.add(loss, norm, batch_rows(batch, self.interface))
         return sums
+
+    def _scale_limit(self) -> None:
+        """Scale the limit as the loss: in float16 gradients come back multiplied."""
+        if self.limit is not None and self.scaler is not None:
+            self.limit.fill_((self.settings.clip.recurrent or 0.0) * self.scaler.get_scale())
 
     def _forward(self, part: Part) -> tuple[Tensor, Any]:
         with autocast(self.settings.autocast, self.task.device):
@@ -93,7 +113,7 @@ class Stepper:
     def _backward(self, output: Tensor, part: Part) -> Tensor:
         """Add a part's gradients; return its share of the loss, without penalties."""
         loss = self.task.loss(output, part.batch)
-        total = loss + penalty(self.model) if self.penalized else loss
+        total = loss + self.settings.penalty * penalty(self.model) if self.penalized else loss
         if part.share != 1.0:
             loss, total = loss * part.share, total * part.share
         (total if self.scaler is None else self.scaler.scale(total)).backward()

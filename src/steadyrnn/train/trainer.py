@@ -221,7 +221,7 @@ class _Trainer:
 
     def _validate(self) -> None:
         position, task, settings = self.position, self.task, self.settings
-        scores = self._evaluate("validation")
+        scores = self._evaluate("validation", *self._evaluated())
         position.validation = scores
         position.standing = position.standing.after(
             position.step,
@@ -230,16 +230,21 @@ class _Trainer:
             higher=task.higher_is_better,
             schedule=settings.schedule,
         )
-        self._log("validation", scores)
+        averaged = {} if settings.average.name == "none" else {"averaged": self.stepper.weight_average.count}
+        self._log("validation", scores | averaged)
         self.shown[f"validation {task.metric}"] = scores[task.metric]
         if position.standing.best_step == position.step:
             position.best = scores
             self._keep_best()
         position.reason = reason_to_stop(settings.stop, position.standing, scores["loss"])
 
-    def _evaluate(self, split: str) -> dict[str, float]:
+    def _evaluated(self) -> tuple[nn.Module, Callable[..., Any]]:
+        """Return what is validated and kept as the best: the averaged weights once there are some."""
+        return self.stepper.weight_average.evaluated(self.model, self.call)
+
+    def _evaluate(self, split: str, model: nn.Module, call: Callable[..., Any]) -> dict[str, float]:
         size = self.settings.evaluation_batch_size or self.settings.batch_size
-        return evaluate(self.model, self.task, split, size, autocast=self.settings.autocast, call=self.call)
+        return evaluate(model, self.task, split, size, autocast=self.settings.autocast, call=call)
 
     # Probes
 
@@ -277,7 +282,7 @@ class _Trainer:
             self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             tensors = clones(capture(self.stepper, self.position, self.description)[0])
         self._take_best()
-        self.position.test = self._evaluate("test")
+        self.position.test = self._evaluate("test", self.model, self.call)
         self._log("test", self.position.test | {"checkpoint": "best"})
         self._log_end(self.position.reason or "finished")
         if self.run is not None:
@@ -306,11 +311,12 @@ class _Trainer:
             self.run.save("last", *capture(self.stepper, self.position, self.description))
 
     def _keep_best(self) -> None:
+        weights = weights_of(self._evaluated()[0])
         if self.run is None:
-            self.best = clones(weights_of(self.model))
+            self.best = clones(weights)
             return
         facts = {"step": self.position.step, "validation": self.position.best, "settings": self.description}
-        self.run.save("best", weights_of(self.model), facts)
+        self.run.save("best", weights, facts)
 
     def _take_best(self) -> None:
         """Load the best weights, and take over what their checkpoint says of them.
@@ -335,7 +341,9 @@ class _Trainer:
         speed = average.rows / average.seconds if average.seconds > 0 else 0.0
         scores = self.task.summary({name: float(value) for name, value in sums.items()})
         rate = self.settings.optimizer.lr * factor
-        own = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
+        own: dict[str, Any] = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
+        named = {group["name"]: group["lr"] for group in self.stepper.optimizer.param_groups if "name" in group}
+        own |= {"rates": named} if named else {}
         self._log("train", scores | own)
         self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
         self.shown |= {"examples/s": round(speed)}
