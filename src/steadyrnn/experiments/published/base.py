@@ -78,6 +78,12 @@ def tabulated(
 def listed(key: str, place: str, numbers: Sequence[float], note: str = "") -> dict[str, Published]:
     """Return the numbers of a printed list, the i-th under ``key/i``, from 1.
 
+    Args:
+        key: How the keys begin.
+        place: Where the list is printed.
+        numbers: The list, in the printed order.
+        note: A note for all of them.
+
     Example:
         >>> listed("section7/lengths", "Section 7, lengths", (30, 100))["section7/lengths/2"]
         Published(value=100, place='Section 7, lengths, number 2 of 2', note='')
