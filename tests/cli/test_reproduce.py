@@ -89,7 +89,8 @@ def test_a_damaged_result_is_named_and_left(program: Program) -> None:
 
 
 def test_an_unfinished_run_is_in_the_list(program: Program) -> None:
-    partial = {"format": 1, "config": {"cells": {}}, "cells": {"abs": {}, "relu": {}}, "made": {}}
+    made = {"date": "2026-01-01", "command": [], "environment": {}, "seconds": {}}
+    partial = {"format": 1, "config": {"cells": {}}, "cells": {"abs": {}, "relu": {}}, "made": made}
     Path("results").mkdir()
     Path("results/lin-table2.partial.json").write_text(json.dumps(partial))
     assert program("reproduce", "lin-table2", "--list", "--json").json["experiments"]["lin-table2"]["unfinished_cells"] == 2

@@ -151,6 +151,10 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is damaged: it is not JSON"),
     "a list": (b"[]", "lacks a part of a result"),
     "no cells": (b'{"format": 1, "config": {"cells": {}}, "made": {}}', "lacks a part of a result"),
+    "no seconds": (
+        b'{"format": 1, "config": {"cells": {}}, "cells": {}, "made": {"date": "", "command": [], "environment": {}}}',
+        "lacks a part of a result",
+    ),
     "another format": (b'{"format": 9}', "has format 9"),
 }
 

@@ -22,6 +22,7 @@ from steadyrnn.cli.train_arguments import train_parser
 from steadyrnn.engines.calibration_table import parse_table
 from steadyrnn.jobs.certify import recheck_trained
 from steadyrnn.jobs.loading import find_input_bound, load_trained
+from steadyrnn.jobs.result_file import parse_result
 from steadyrnn.jobs.settings_file import parse_settings
 from steadyrnn.jobs.weights_file import load_layer
 from steadyrnn.report.page import write_report
@@ -51,6 +52,11 @@ train:
 TABLE = json.dumps({
     "format": 1, "device": "a", "made": [{"command": "steadyrnn bench", "date": "2026"}],
     "rows": [{"cell": "lstm", "dtype": "float32", "n": 64, "B": 1, "rank": 8, "forward": {"a": 1.5}, "training": {"a": 2}}],
+}).encode()  # fmt: skip
+
+RESULT = json.dumps({
+    "format": 1, "config": {"cells": {"a": {"function": "f", "arguments": {}, "seed": 0}}}, "cells": {"a": {"x": 1.5}},
+    "made": {"date": "2026-01-01", "command": ["steadyrnn"], "environment": {}, "seconds": {"a": 1}, "resumed_in": [{}]},
 }).encode()  # fmt: skip
 
 
@@ -198,6 +204,7 @@ def make_readers(root: Path) -> dict[str, Reader]:
         "git": Reader(b"ref: refs/heads/main\n" + b"0" * 40 + b" refs/heads/main\n", folders.commit),
         "settings": Reader(YAML, lambda data: parse_settings(data, WHERE)),
         "calibration": Reader(TABLE, lambda data: parse_table(data, "a", "the file")),
+        "result": Reader(RESULT, lambda data: parse_result(data, WHERE)),
         "arff": Reader(ARFF, lambda data: read_arff(data, WHERE, ["a tag"])),
         "label names": Reader(b'<labels><label name="a &amp; &#98;"/></labels>', lambda data: read_label_names(data, WHERE)),
         "idx": Reader(IDX, lambda data: read_idx(data, WHERE, (None, 2, 3))),
@@ -218,6 +225,7 @@ NAMES = (
         "git",
         "settings",
         "calibration",
+        "result",
         "arff",
         "label names",
         "idx",
