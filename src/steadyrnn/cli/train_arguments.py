@@ -138,8 +138,7 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         ("--probe A,B", "--train.probe.names [A,B]: what is measured every --train.probe.every steps"),
         ("--train.average NAME", "--train.average.name NAME: ema, mean"),
     ):  # fmt: skip
-        short.description = f"{short.description or ''}{words:<21}{meaning}
-"
+        short.description = f"{short.description or ''}{words:<21}{meaning}\n"
     parser.add_argument("--format", type=int | None, default=None, help=HIDDEN)
     parser.add_argument("--command", type=list[str], default=[], help=HIDDEN)
     parser.add_argument("--task.name", type=str, default=task, help=HIDDEN)
