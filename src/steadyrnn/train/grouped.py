@@ -132,7 +132,8 @@ class _GroupTrainer:
     def __init__(self, group: Group, tasks: list[Task], settings: TrainSettings, progress: Progress) -> None:
         self.settings, self.progress = settings, progress
         device = choose_device(settings.device)
-        group.wake()
+        if len(group.running) < len(group.members):
+            group.wake()
         self.group, self.tasks = group.to(device), [task.to(device) for task in tasks]
         self.stepper = GroupStepper(group, tasks, settings)
         self.epoch_steps = tasks[0].epoch_steps(settings.batch_size)
@@ -209,8 +210,9 @@ class _GroupTrainer:
         self.group.wake()
         if not self.ends:
             return {}
-        if self.stepper.failures:
-            self.group.rest(list(self.stepper.failures))
+        if not self.stepper.failures:
+            return dict(enumerate(self._evaluate("test")))
+        self.group.rest(list(self.stepper.failures))
         tests = dict(zip(self.group.running, self._evaluate("test"), strict=True))
         self.group.wake()
         return tests
