@@ -344,6 +344,14 @@ class Constraint(nn.Module, ABC):
         """Return the raw tensors to go on with after an optimizer step, or None to keep them."""
         return None
 
+    def after_steps(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
+        """Return what :meth:`after_step` returns for R members at once, or None where that is done one by one.
+
+        Args:
+            raw: Raw tensors with R in front of their shapes, finite.
+        """
+        return None
+
     def put_back(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Return raw tensors that make a member again, or None to keep them, after a change from outside.
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from steadyrnn.linalg.polar_stack import polar_factors
 from steadyrnn.linalg.projections import polar_factor
 
 from .base import Constraint, Kind, working_dtype
@@ -63,3 +64,7 @@ class PolarOrthogonal(Constraint):
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...]:
         """Return the projected weight."""
         return (self.project(raw[0]),)
+
+    def after_steps(self, *raw: Tensor) -> tuple[Tensor, ...]:
+        """Return the projected weights of many members at once, shape ``(R, M, N)``."""
+        return (polar_factors(raw[0]),)

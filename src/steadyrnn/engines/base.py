@@ -61,7 +61,7 @@ def unflatten_weight(tensors: Sequence[Tensor]) -> RecurrentWeight:
     gates: list[Gate] = []
     rest = iter(tensors)
     for tensor in rest:
-        gates.append(tensor if tensor.dim() == 2 else DiagonalLowRank(tensor, next(rest), next(rest)))
+        gates.append(tensor if tensor.dim() > 1 else DiagonalLowRank(tensor, next(rest), next(rest)))
     return gates[0] if len(gates) == 1 else tuple(gates)
 
 

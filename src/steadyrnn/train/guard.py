@@ -7,7 +7,7 @@ from torch import Tensor
 
 from steadyrnn.errors import TrainingError
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "not_finite"]
 
 
 class Guard:
@@ -42,7 +42,7 @@ class Guard:
         """Look at step number ``step``: raise at once, or raise the flag."""
         if self.waits:
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise _error(step, float(loss), float(norm))
+                raise not_finite(step, float(loss), float(norm))
             return
         bad = ~(loss.isfinite() & norm.isfinite())
         first = bad & (self.flag == 0)
@@ -53,10 +53,16 @@ class Guard:
     def check(self) -> None:
         """Raise if a step before was not finite; waits for the device."""
         if not self.waits and bool(self.flag):
-            raise _error(int(self._step), float(self._loss), float(self._norm))
+            raise not_finite(int(self._step), float(self._loss), float(self._norm))
 
 
-def _error(step: int, loss: float, norm: float) -> TrainingError:
+def not_finite(step: int, loss: float, norm: float) -> TrainingError:
+    """Return the error of a step whose loss or gradient is not finite.
+
+    Example:
+        >>> str(not_finite(7, float("nan"), 1.0))[:46]
+        'Step 7 is not finite: its loss is nan and the '
+    """
     return TrainingError(
         f"Step {step} is not finite: its loss is {loss:.6g} and the norm of its gradients {norm:.6g}. The weights are those "
         "before the step. Lower `optimizer.lr`, clip with `clip.norm`, keep the transition's singular values near 1, or look "

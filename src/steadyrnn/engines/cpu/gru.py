@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..loop.call import Call, Forward, Gradients
 from ..loop.family import Family, Steps, Visit, head, scratch
-from ..loop.products import Dense, History, flat, gate_products
+from ..loop.products import History, gate_products, product_of
 
 __all__ = ["GRUFamily"]
 
@@ -25,9 +25,9 @@ class GRUFamily(Family):
         self.reset_after = reset_after
         wide = 2 * self.hidden
         self.apart = len(call.recurrent) > 1
-        parts = gate_products(call.recurrent if self.apart else list(call.recurrent[0].split([wide, self.hidden])))
+        parts = gate_products(call.recurrent if self.apart else list(call.recurrent[0].split([wide, self.hidden], dim=-2)))
         self.gating, self.product_n = parts[:-1], parts[-1][1]  # of r and z, together or apart; of n
-        self.bias_n = call.bias_hh[wide:] if reset_after and call.bias_hh is not None else None
+        self.bias_n = call.bias_hh[..., wide:] if reset_after and call.bias_hh is not None else None
 
     def input_bias(self) -> Tensor | None:
         """Return the bias of the input part: both vectors, less the one that stays inside the reset gate."""
@@ -35,9 +35,9 @@ class GRUFamily(Family):
         if call.bias_hh is None:
             return call.bias_ih
         folded = torch.zeros_like(call.bias_hh) if call.bias_ih is None else call.bias_ih.clone()
-        folded[: 2 * self.hidden] += call.bias_hh[: 2 * self.hidden]
+        folded[..., : 2 * self.hidden] += call.bias_hh[..., : 2 * self.hidden]
         if not self.reset_after:
-            folded[2 * self.hidden :] += call.bias_hh[2 * self.hidden :]
+            folded[..., 2 * self.hidden :] += call.bias_hh[..., 2 * self.hidden :]
         return folded
 
     def stash_like(self) -> Tensor:
@@ -108,7 +108,7 @@ class GRUFamily(Family):
             grad_hh = self.weight_gradients(self.history(adjoint, done.output, call.state[0]))
         else:
             grad_hh = self.gated_gradients(adjoint, gates, done.output)
-        grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0)
+        grad_b_hh = None if call.bias_hh is None else self.sum_rows(adjoint)
         return Gradients(grad_x, [carry], grad_w, grad_hh, grad_b, grad_b_hh, None)
 
     def adjoint_step(
@@ -138,7 +138,7 @@ class GRUFamily(Family):
     def weight_gradients(self, history: History) -> list[Tensor]:
         """Return the gradient of the weight, stacked or apart as it came."""
         if not self.apart:
-            return Dense(self.call.recurrent[0]).gradient(history)
+            return product_of(self.call.recurrent[0]).gradient(history)
         gates = [*self.gating, (slice(2 * self.hidden, None), self.product_n)]
         return [grad for part, product in gates for grad in product.gradient(history.columns(part))]
 
@@ -152,4 +152,4 @@ class GRUFamily(Family):
         grad_n = self.product_n.gradient(History(last, gated, last.new_zeros(0, self.hidden), start[:0]))
         history = self.history(adjoint, output, start)
         grads = [grad for part, product in self.gating for grad in product.gradient(history.columns(part))]
-        return [*grads, *grad_n] if self.apart else [torch.cat([*grads, *grad_n])]
+        return [*grads, *grad_n] if self.apart else [torch.cat([*grads, *grad_n], dim=-2)]

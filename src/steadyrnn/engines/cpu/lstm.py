@@ -74,7 +74,7 @@ class LSTMFamily(Family):
             self.adjoint_step(visit, gate, cell, here, total, head(carry_c, rows))
         self.clear_padding(adjoint)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
-        grad_b_hh = None if call.bias_hh is None else adjoint.sum((0, 1)) if grad_b is None else grad_b.clone()
+        grad_b_hh = None if call.bias_hh is None else self.sum_rows(adjoint) if grad_b is None else grad_b.clone()
         history = self.history(adjoint, done.output, call.state[0])
         grad_hh = [grad for part, product in self.products for grad in product.gradient(history.columns(part))]
         return Gradients(grad_x, [carry_h, carry_c], grad_w, grad_hh, grad_b, grad_b_hh, None)

@@ -10,7 +10,7 @@ from steadyrnn.activations import Activation
 from ..base import Gate, unflatten_weight
 from ..loop.call import Call, Forward, Gradients
 from ..loop.family import Family, Steps, head, sum_biases
-from ..loop.products import flat, product_of
+from ..loop.products import product_of
 
 __all__ = ["RNNFamily"]
 
@@ -79,6 +79,6 @@ class RNNFamily(Family):
             visit = following
         self.clear_padding(adjoint)
         grad_x, grad_w, grad_b = self.outside(adjoint, needs_input)
-        grad_b_hh = None if call.bias_hh is None else flat(adjoint).sum(0) if grad_b is None else grad_b.clone()
+        grad_b_hh = None if call.bias_hh is None else self.sum_rows(adjoint) if grad_b is None else grad_b.clone()
         grad_hh = self.product.gradient(self.history(adjoint, done.output, call.state[0]))
         return Gradients(grad_x, [carry], grad_w, grad_hh, grad_b, grad_b_hh, grad_theta)

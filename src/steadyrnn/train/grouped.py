@@ -1,0 +1,286 @@
+"""The trainer of a group: many small networks in one pass, each as if it were trained alone."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrnn.constraints.group import Group
+from steadyrnn.constraints.slot import cached
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, DataError, TrainingError
+from steadyrnn.tasks.base import Batch, Task
+
+from .arguments import check_settings
+from .device import choose_device, device_context
+from .group_step import GroupStepper, stack_inputs
+from .progress import Progress, Silent
+from .randomness import keep_random_state
+from .schedules import Moment, rate_factor
+from .settings import TrainSettings
+from .stopping import Standing, reason_to_stop
+from .trainer import Result
+from .weights import clones, load_weights, weights_of
+
+__all__ = ["GroupResult", "evaluate_group", "train_group"]
+
+_USED = frozenset(
+    {"steps", "epochs", "batch_size", "evaluation_batch_size", "validate_every", "log_every", "save_every", "seed", "device"}
+    | {"threads", "deterministic", "schedule.name", "schedule.factor", "schedule.patience", "schedule.warmup"}
+    | {"stop.patience", "stop.below", "clip.norm", "clip.recurrent", "probe.names"}
+    | {f"optimizer.{name}" for name in ("name", "lr", "transition_lr", "weight_decay", "momentum", "betas", "alpha", "eps")}
+)
+"""Settings that a group follows, or that say nothing where nothing is written; any other must have its default."""
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """What came out of training a group.
+
+    Attributes:
+        results: The result of each member, as :func:`~steadyrnn.train.trainer.train` would give it; None for one that
+            failed. ``seconds`` and ``examples_per_second`` are the group's, all members together.
+        failures: Why members failed, by their places: a loss or gradient was not finite.
+    """
+
+    results: tuple[Result | None, ...]
+    failures: Mapping[int, TrainingError]
+
+
+def train_group(
+    group: Group, tasks: Task | Sequence[Task], settings: TrainSettings, *, progress: Progress | None = None
+) -> GroupResult:
+    """Train every member of a group on its own task; in the end each has the weights that were best on its validation split.
+
+    Each member gets what :func:`~steadyrnn.train.trainer.train` would have given it, up to rounding: its own batches, its
+    own clipping by norm, its own projections, its own best weights and its own early stop. A member that stops, or whose
+    loss or gradient is not finite, rests; the others go on without it.
+
+    Nothing is drawn at random (a group has no dropout), so ``settings.seed`` has no effect: members differ by the first
+    weights and by the tasks they are given. Not supported, and refused: ``accumulate``, ``autocast``, ``compile``, probes
+    and the schedule ``plateau``, whose learning rate would differ between members. Nothing is written to a run folder.
+
+    Args:
+        group: Such as ``steadyrnn.models.group.group(models)``; moved to the settings' device. Take the trained models out
+            with ``ungroup``.
+        tasks: One for each member, or one for all. All with the same sizes, so that batches can be stacked.
+        settings: How to train.
+        progress: What a person sees; None is nothing.
+
+    Returns:
+        The result of each member, and the failures. A member that failed has the weights before the failing step.
+
+    Raises:
+        ArgumentError: Settings or tasks that a group cannot follow.
+
+    Example:
+        >>> from steadyrnn.models.group import group, ungroup
+        >>> from steadyrnn.tasks.registry import make_task
+        >>> many = group([sr.SequenceModel(sr.RNN(2, 8), 1) for _ in range(3)])
+        >>> done = train_group(many, make_task("addition", length=10), TrainSettings(steps=20, batch_size=16, device="cpu"))
+        >>> [result.steps for result in done.results], len(done.failures), len(ungroup(many))
+        ([20, 20, 20], 0, 3)
+    """
+    each = _check_arguments(group, tasks, settings, progress)
+    with device_context(settings):
+        return _GroupTrainer(group, each, settings, Silent() if progress is None else progress).run_to_the_end()
+
+
+def evaluate_group(group: Group, tasks: Sequence[Task], split: str, batch_size: int) -> list[dict[str, float]]:
+    """Return the scores of every running member on a split of its own task; ``tasks`` has one for each of them.
+
+    Example:
+        >>> from steadyrnn.models.group import group
+        >>> from steadyrnn.tasks.registry import make_task
+        >>> many, task = group([sr.SequenceModel(sr.RNN(2, 4), 1) for _ in range(3)]), make_task("addition", length=10)
+        >>> [list(scores) for scores in evaluate_group(many, [task] * 3, "test", 100)]
+        [['loss'], ['loss'], ['loss']]
+    """
+    sums: list[dict[str, Tensor]] = [{} for _ in tasks]
+    with torch.no_grad(), cached(), keep_random_state():
+        for batches in _together(tasks, split, batch_size):
+            output, _ = group(stack_inputs(batches))
+            for own, task, part, batch in zip(sums, tasks, output.unbind(-3), batches, strict=True):
+                for name, value in task.scores(part, batch).items():
+                    own[name] = own[name] + value.double() if name in own else value.double()
+    if not sums[0]:
+        raise DataError(f"The split {split!r} of the tasks has no examples, so there is nothing to score.")
+    return [
+        task.summary(dict(zip(own, torch.stack(list(own.values())).tolist(), strict=True)))
+        for own, task in zip(sums, tasks, strict=True)
+    ]
+
+
+def _together(tasks: Sequence[Task], split: str, batch_size: int) -> Iterator[list[Batch]]:
+    """Yield a batch of each task at a time; a shared task is asked once."""
+    distinct = {id(task): task for task in tasks}
+    for batches in zip_longest(*(task.batches(split, batch_size) for task in distinct.values())):
+        if any(batch is None for batch in batches):
+            raise ArgumentError(
+                f"`tasks` must have the same number of batches in the split {split!r}, but have several numbers."
+            )
+        found: dict[int, Batch] = dict(zip(distinct, batches, strict=True))
+        yield [found[id(task)] for task in tasks]
+
+
+class _GroupTrainer:
+    """One run of a group."""
+
+    def __init__(self, group: Group, tasks: list[Task], settings: TrainSettings, progress: Progress) -> None:
+        self.settings, self.progress = settings, progress
+        device = choose_device(settings.device)
+        if len(group.running) < len(group.members):
+            group.wake()
+        self.group, self.tasks = group.to(device), [task.to(device) for task in tasks]
+        self.stepper = GroupStepper(group, tasks, settings)
+        self.epoch_steps = tasks[0].epoch_steps(settings.batch_size)
+        self.total = settings.steps or settings.epochs * self.epoch_steps
+        self.validate_every = settings.validate_every or self.epoch_steps
+        count = len(group.members)
+        self.standings = [Standing()] * count
+        self.last: list[dict[str, float]] = [{} for _ in range(count)]
+        self.best: list[dict[str, float]] = [{} for _ in range(count)]
+        self.weights: list[dict[str, Tensor]] = [{} for _ in range(count)]
+        self.ends: dict[int, tuple[int, str]] = {}  # steps done and reason, by place
+        self.training, self.rows = 0.0, 0
+
+    def run_to_the_end(self) -> GroupResult:
+        """Step until no member runs, test the best weights of each."""
+        started = time.perf_counter()
+        self.group.train()
+        self.progress.begin(self.total, 0)
+        try:
+            for number in range(1, self.total + 1):
+                self._step(number)
+                if number % self.validate_every == 0 or number == self.total:
+                    self._validate(number)
+                if not self.group.running:
+                    break
+        finally:
+            self.progress.end()
+        tests = self._finish()
+        seconds = time.perf_counter() - started
+        return GroupResult(
+            tuple(self._result(place, tests, seconds) for place in range(len(self.tasks))), dict(self.stepper.failures)
+        )
+
+    def _step(self, number: int) -> None:
+        before = time.perf_counter()
+        factor = rate_factor(self.settings.schedule, Moment(number - 1, self.epoch_steps, self.total))
+        losses, _ = self.stepper.step(number, factor)
+        self.training += time.perf_counter() - before
+        self.rows += self.settings.batch_size * len(losses)
+        shown = {"loss": float(losses.mean())} if number % self.settings.log_every == 0 and len(losses) else {}
+        self.progress.update(number, shown | {"networks": len(self.group.running)})
+
+    def _validate(self, step: int) -> None:
+        """Score each running member; keep weights that are its best, and let it rest where it has a reason to stop."""
+        running = self.group.running
+        if not running:
+            return
+        ended = []
+        for place, scores in zip(running, self._evaluate("validation"), strict=True):
+            task, standing = self.tasks[place], self.standings[place]
+            metric, higher = scores[task.metric], task.higher_is_better
+            standing = standing.after(step, loss=scores["loss"], metric=metric, higher=higher, schedule=self.settings.schedule)
+            self.standings[place], self.last[place] = standing, scores
+            if standing.best_step == step:
+                self.best[place], self.weights[place] = scores, clones(weights_of(self.group.members[place]))
+            reason = reason_to_stop(self.settings.stop, standing, scores["loss"])
+            if reason is not None or step == self.total:
+                self.ends[place] = step, reason or "finished"
+                ended.append(place)
+        if ended:
+            self.stepper.rest(ended)
+
+    def _evaluate(self, split: str) -> list[dict[str, float]]:
+        size = self.settings.evaluation_batch_size or self.settings.batch_size
+        self.group.eval()
+        scores = evaluate_group(self.group, [self.tasks[place] for place in self.group.running], split, size)
+        self.group.train()
+        return scores
+
+    def _finish(self) -> dict[int, dict[str, float]]:
+        """Give every member that did not fail its best weights, and test these; return the scores by place."""
+        for place in self.ends:
+            load_weights(self.group.members[place], self.weights[place])
+        self.group.wake()
+        if not self.ends:
+            return {}
+        if not self.stepper.failures:
+            return dict(enumerate(self._evaluate("test")))
+        self.group.rest(list(self.stepper.failures))
+        tests = dict(zip(self.group.running, self._evaluate("test"), strict=True))
+        self.group.wake()
+        return tests
+
+    def _result(self, place: int, tests: Mapping[int, dict[str, float]], seconds: float) -> Result | None:
+        if place in self.stepper.failures:
+            return None
+        steps, reason = self.ends[place]
+        return Result(
+            last=self.last[place],
+            best=self.best[place],
+            best_step=self.standings[place].best_step,
+            test=tests[place],
+            steps=steps,
+            reason=reason,
+            seconds=seconds,
+            examples_per_second=self.rows / self.training if self.training > 0 else 0.0,
+        )
+
+
+def _check_arguments(group: object, tasks: object, settings: object, progress: object) -> list[Task]:
+    """Refuse arguments that a group cannot follow; return a task for each member."""
+    if not isinstance(group, Group):
+        raise ArgumentTypeError(
+            f"`group` must be a Group, such as `steadyrnn.models.group.group(models)`, but is of type {type(group).__name__}."
+        )
+    if not isinstance(settings, TrainSettings):
+        raise ArgumentTypeError(f"`settings` must be TrainSettings, but is of type {type(settings).__name__}.")
+    if progress is not None and not isinstance(progress, Progress):
+        raise ArgumentTypeError(f"`progress` must be a Progress, but is of type {type(progress).__name__}.")
+    check_settings(settings)
+    _check_supported(settings)
+    count = len(group.members)
+    each = [tasks] * count if isinstance(tasks, Task) else list(tasks) if isinstance(tasks, Sequence) else []
+    wrong = next((type(task).__name__ for task in each if not isinstance(task, Task)), None)
+    if wrong is not None or not isinstance(tasks, Task | Sequence):
+        raise ArgumentTypeError(f"`tasks` must be a Task or a list of them, but has type {wrong or type(tasks).__name__}.")
+    if len(each) != count:
+        raise ArgumentError(f"`tasks` must hold one task for each of {count} members, but holds {len(each)}.")
+    _check_tasks(each, settings)
+    return each
+
+
+def _check_tasks(tasks: list[Task], settings: TrainSettings) -> None:
+    """Refuse tasks that cannot be run side by side."""
+    first = tasks[0]
+    if first.interface.carries_state:
+        raise ArgumentError("`tasks` must not carry states from batch to batch for a group. Train the members one by one.")
+    for place, task in enumerate(tasks):
+        same = task.interface == first.interface
+        if not same or task.epoch_steps(settings.batch_size) != first.epoch_steps(settings.batch_size):
+            raise ArgumentError(
+                f"`tasks` must have the same inputs, outputs and steps of an epoch, but those of number {place} differ from "
+                "those of number 0. Make one group for each."
+            )
+
+
+def _check_supported(settings: Any, path: str = "") -> None:
+    """Refuse a setting that a group does not follow, unless it has its default."""
+    if not path and settings.schedule.name == "plateau":
+        raise ArgumentError("`schedule.name` 'plateau' gives each member its own learning rate, which a group does not have.")
+    for field in fields(settings):
+        name, value = f"{path}{field.name}", getattr(settings, field.name)
+        if is_dataclass(value):
+            _check_supported(value, f"{name}.")
+            continue
+        default = field.default if field.default is not MISSING else None
+        if name not in _USED and value != default:
+            raise ArgumentError(
+                f"`{name}` must be {default!r}, its default, for a group, but is {value!r}. Train the members one by one."
+            )
