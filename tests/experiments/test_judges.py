@@ -80,7 +80,11 @@ def test_a_wrong_number_changes_the_verdict(
 
 
 def test_every_claim_is_given_a_wrong_number() -> None:
-    tried = {(row[0], row[1]) for row in WRONG}
+    elsewhere = {
+        ("zhang-landscape", "narrow"),
+        ("zhang-landscape", "wide"),
+    }  # not seen as it is: tests/experiments/test_landscape.py
+    tried = {(row[0], row[1]) for row in WRONG} | elsewhere
     assert tried == {(name, claim.name) for name, one in EXPERIMENTS.items() for claim in one.claims if one.where != "gpu"}
 
 

@@ -1,10 +1,22 @@
 """Descents of linear Spectral-RNNs: the loss is the expected error, and an end is what it is called."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from steadyrnn.experiments.landscape import ENDS, Fit, LinearSpectral, _name_end, descend_from, judge_wide, share_of_ends
+from steadyrnn.experiments.base import Judgement
+from steadyrnn.experiments.landscape import (
+    ENDS,
+    Fit,
+    LinearSpectral,
+    _name_end,
+    descend_from,
+    judge_narrow,
+    judge_wide,
+    share_of_ends,
+)
 
 SIZES = {"inputs": 2, "units": 3, "outputs": 2, "steps": 6, "radius": 0.5}
 
@@ -77,9 +89,10 @@ def test_an_end_has_its_name(loss: float, gradient: float, lowest: float | None,
     assert _name_end(loss, gradient, lowest, at_edge) == end
 
 
-def test_one_descent_that_ends_elsewhere_is_told() -> None:
-    cells = {f"wide/seed{k}": {"end": "global", "loss": 1e-15} for k in range(3)}
-    assert judge_wide(cells).verdict == "seen"
-    cells["wide/seed3"] = {"end": "local", "loss": 0.2}
-    assert judge_wide(cells).verdict == "not seen"
-    assert share_of_ends(cells, "wide/") == {**dict.fromkeys(ENDS, 0.0), "global": 0.75, "local": 0.25}
+@pytest.mark.parametrize(("name", "judge"), [("wide", judge_wide), ("narrow", judge_narrow)])
+def test_one_descent_that_ends_elsewhere_is_told(name: str, judge: Callable[..., Judgement]) -> None:
+    cells = {f"{name}/seed{k}": {"end": "global", "loss": 1e-15} for k in range(3)}
+    assert judge(cells).verdict == "seen"
+    cells[f"{name}/seed3"] = {"end": "local", "loss": 0.2}
+    assert judge(cells).verdict == "not seen"
+    assert share_of_ends(cells, f"{name}/") == {**dict.fromkeys(ENDS, 0.0), "global": 0.75, "local": 0.25}
