@@ -11,6 +11,7 @@ from steadyrnn.experiments.registry import EXPERIMENTS
 WRONG: list[tuple[str, str, str, str, Any, str]] = [
     ("emami-theorems", "theorem-1", "theorem1/n16/seed0", "difference", 1e-6, "not seen"),
     ("emami-theorems", "theorem-1", "theorem1/n16/seed0", "units", 33, "not seen"),
+    ("emami-theorems", "theorem-1", "theorem1/n16/seed0", "orthogonality", 1e-9, "not seen"),
     ("emami-theorems", "theorem-1", "theorem1/n16/seed0", "extra_state", 1e-9, "not seen"),
     ("emami-theorems", "theorem-2", "theorem2/n3/seed0", "residual_below", 0.0, "not seen"),
     ("emami-theorems", "theorem-2", "theorem2/n3/seed0", "residual_at", 0.1, "not seen"),
@@ -57,6 +58,7 @@ WRONG: list[tuple[str, str, str, str, Any, str]] = [
     ("miller-counterexamples", "approximation", "gradient/a2T40", "over_corrected", 2.0, "not seen"),
     ("miller-counterexamples", "proposition-4", "descent/outside20", "diverged", False, "not seen"),
     ("miller-counterexamples", "proposition-4", "descent/outside20", "alternates", False, "not seen"),
+    ("miller-counterexamples", "proposition-4", "descent/growing", "path", [1.2, -7.8], "not seen"),
 ]
 
 
@@ -90,3 +92,11 @@ def test_every_claim_is_given_a_wrong_number() -> None:
 
 def test_what_the_package_computes_is_in_the_counts(measured: dict[str, dict[str, Any]]) -> None:
     assert all(numbers["error"] < 1e-12 for numbers in measured["zhang-table1"].values())
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(1, "seen"), (0, "different")])
+def test_the_factor_k_of_a_decay_is_told_from_none(power: int, verdict: str) -> None:
+    windows = [*range(1, 51, 4)]
+    decay = {"windows": windows, "gradient": 1.0, "difference": [k**power * 0.75**k for k in windows]}
+    cells = {f"gradient/linear/{reading}/seed0": decay for reading in ("variance", "deviation")}
+    assert resolve_name("steadyrnn.experiments.truncation:judge_linear")(cells).verdict == verdict

@@ -8,14 +8,12 @@ from torch.nn.utils import parameters_to_vector
 
 from steadyrnn.experiments.base import Judgement
 from steadyrnn.experiments.landscape import (
-    ENDS,
     Fit,
     LinearSpectral,
     _name_end,
     descend_from,
     judge_narrow,
     judge_wide,
-    share_of_ends,
 )
 
 SIZES = {"inputs": 2, "units": 3, "outputs": 2, "steps": 6, "radius": 0.5}
@@ -90,9 +88,11 @@ def test_an_end_has_its_name(loss: float, gradient: float, lowest: float | None,
 
 
 @pytest.mark.parametrize(("name", "judge"), [("wide", judge_wide), ("narrow", judge_narrow)])
-def test_one_descent_that_ends_elsewhere_is_told(name: str, judge: Callable[..., Judgement]) -> None:
-    cells = {f"{name}/seed{k}": {"end": "global", "loss": 1e-15} for k in range(3)}
-    assert judge(cells).verdict == "seen"
-    cells[f"{name}/seed3"] = {"end": "local", "loss": 0.2}
-    assert judge(cells).verdict == "not seen"
-    assert share_of_ends(cells, f"{name}/") == {**dict.fromkeys(ENDS, 0.0), "global": 0.75, "local": 0.25}
+@pytest.mark.parametrize(
+    ("end", "verdict"), [("global", "seen"), ("local", "not seen"), ("edge", "different"), ("open", "not seen")]
+)
+def test_one_descent_that_ends_elsewhere_is_told(name: str, judge: Callable[..., Judgement], end: str, verdict: str) -> None:
+    cells = {f"{name}/seed{k}": {"end": "global"} for k in range(3)} | {f"{name}/seed3": {"end": end}}
+    found = judge(cells)
+    assert found.verdict == verdict
+    assert found.mean == (1.0 if end == "global" else 0.75)

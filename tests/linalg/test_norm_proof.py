@@ -113,3 +113,12 @@ def test_only_a_matrix_that_is_not_proven_inside_is_decomposed(size: int) -> Non
     assert uses_svd(outside, 0.9)
     assert not uses_svd(inside, 0.9)
     assert not uses_svd(inside.double() * (1 - 1e-9), 0.9)
+
+
+def test_subnormal_numbers_that_are_read_as_zero_prove_nothing() -> None:
+    tiny = torch.full((2, 2), 1e-40)
+    torch.set_flush_denormal(True)
+    try:
+        assert not proves_norm(tiny, 1e-41)
+    finally:
+        torch.set_flush_denormal(False)

@@ -136,3 +136,10 @@ def test_autocast_does_not_touch_it() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = both(b, g)
     assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize("matrix", [[[0.0, 0.0], [1.0, 0.0]], [[0.5]], [[0.0, -1.0], [1.0, 0.25]]])
+def test_what_is_not_skew_is_left_to_the_method_that_reads_one_triangle(matrix: list[list[float]]) -> None:
+    given = torch.tensor(matrix)
+    assert exp_by_products(given) is None
+    torch.testing.assert_close(exp_skew(given), exp_skew(given.double()).float())

@@ -1,5 +1,6 @@
 """The gradient of a computed recurrent weight is clipped before it goes back through its constraint."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,9 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
+from steadyrnn.models.truncated import Truncated
 from steadyrnn.runs.folder import Run
+from steadyrnn.tasks.registry import make_task
 from steadyrnn.train.clipping import free_recurrent_parameters, limited_weights
 from steadyrnn.train.settings import ClipSettings, OptimizerSettings, TrainSettings
 from steadyrnn.train.step import Stepper
@@ -203,3 +206,54 @@ def test_a_run_of_an_older_release_goes_on_as_it_began(tmp_path: Path) -> None:
 def test_what_is_clipped_must_be_known() -> None:
     with pytest.raises(ArgumentError, match=r"`clip.recurrent_of` must be one of weight, raw"):
         train(SequenceModel(RNN(2, 3), 1), addition(), tiny(clip=ClipSettings(recurrent_of="gradient")))
+
+
+def limited_layer() -> RNN:
+    torch.manual_seed(0)
+    return RNN(2, 4, transition="ball", dtype=torch.float64)
+
+
+def test_limits_nest_and_the_outer_one_comes_back() -> None:
+    rnn = limited_layer()
+    slot = rnn.get_submodule("transition_l0.h")
+    outer, inner = torch.tensor(0.5), torch.tensor(0.1)
+    with limited_weights(rnn, outer):
+        with limited_weights(rnn, inner):
+            assert slot.gradient_limit is inner
+        assert slot.gradient_limit is outer
+    assert slot.gradient_limit is None
+
+
+def test_a_copy_made_under_a_limit_has_none() -> None:
+    rnn = limited_layer()
+    with limited_weights(rnn, torch.tensor(1e-3)):
+        copied = copy.deepcopy(rnn)
+    assert copied.get_submodule("transition_l0.h").gradient_limit is None
+    copied(torch.ones(5, 1, 2, dtype=torch.float64))[0].sum().backward()
+    assert float(copied.transition_l0.h.raw0.grad.abs().max()) > 1e-3
+
+
+def test_a_cached_weight_has_the_limit_of_its_own_context() -> None:
+    rnn = limited_layer()
+    x = torch.ones(5, 1, 2, dtype=torch.float64)
+    with cached():
+        with limited_weights(rnn, torch.tensor(1e-3)):
+            rnn(x)
+        with limited_weights(rnn, torch.tensor(1e9)):
+            rnn(x)[0].sum().backward()
+    assert float(rnn.transition_l0.h.raw0.grad.abs().max()) > 1e-3
+
+
+def test_a_model_that_calls_its_layer_twice_is_clipped_once() -> None:
+    """The network on windows runs short prefixes and whole windows; in a ball the raw tensor is the weight."""
+    task = make_task("copy", delay=5)
+    torch.manual_seed(0)
+    width, outputs = task.interface.inputs or 4, task.interface.outputs
+    inner = SequenceModel(RNN(width, 4, transition="ball"), outputs, vocab_size=task.interface.vocabulary)
+    model = Truncated(inner, 3, "each")
+    clip = ClipSettings(norm=None, recurrent=1e-4)
+    stepper = Stepper(model, task, TrainSettings(steps=1, batch_size=4, device="cpu", clip=clip), model)
+    seen = []
+    inner.rnn.transition_l0.h.raw0.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.abs().max()))
+    stepper.step(1, task.train_batch(0, 4), 1.0)
+    assert [float(one) for one in seen] == [pytest.approx(1e-4, rel=1e-6)]

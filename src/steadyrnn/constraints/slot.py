@@ -125,6 +125,10 @@ class Slot(Holder, RawTensors, Projected):
         self.register_load_state_dict_pre_hook(_remember)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied and stored: not the limit, which is there for a while and for this slot only."""
+        return {name: value for name, value in self.__dict__.items() if name != "gradient_limit"}
+
     def raws(self) -> tuple[Tensor, ...]:
         """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
         return widen(*(whole(getattr(self, f"raw{place}")) for place in range(self.count)))
@@ -139,7 +143,8 @@ class Slot(Holder, RawTensors, Projected):
         store = None if torch.compiler.is_compiling() else _CACHE.get()
         if store is None:
             return evaluate()
-        raw = tuple(getattr(self, f"raw{place}") for place in range(self.count))
+        limit = () if self.gradient_limit is None else (self.gradient_limit,)
+        raw = (*(getattr(self, f"raw{place}") for place in range(self.count)), *limit)
         # a move (``to``, ``.data =``) and ``requires_grad_`` leave tensor and version as they were
         state = ((r._version, r.data_ptr(), r.dtype, r.requires_grad) for r in raw)
         stamp = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *state)

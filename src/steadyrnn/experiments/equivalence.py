@@ -215,8 +215,14 @@ def judge_identical(cells: Mapping[str, Any]) -> Judgement:
     """Theorem 1: the same outputs with at most 2n units, whatever the length."""
     found = _named(cells, "theorem1/")
     gaps = [max(one["difference"] for one in group) for group in group_by_seed(cells, "theorem1/")]
-    seen = all(one["units"] <= 2 * one["width"] and one["extra_state"] == 0.0 and one["difference"] < 1e-12 for one in found)
-    text = f"largest relative difference {max(gaps):.1e} in float64; extra states exactly 0; at most 2n units in all networks"
+    off, extra = (max(one[name] for one in found) for name in ("orthogonality", "extra_state"))
+    small = all(one["units"] <= 2 * one["width"] for one in found)
+    seen = small and extra == 0.0 and off < 1e-12 and all(one["difference"] < 1e-12 for one in found)
+    text = (
+        f"largest relative difference {max(gaps):.1e} in float64; weights orthogonal to {off:.0e}; "
+        f"largest extra state {extra:g}; "
+        f"{'at most' if small else 'more than'} 2n units"
+    )
     return judge_numbers("seen" if seen else "not seen", text, gaps, "relative difference")
 
 

@@ -12,7 +12,7 @@ from steadyrnn.layers.rnn import RNN
 
 from .base import Judgement, judge_numbers
 
-__all__ = ["ENDS", "Fit", "LinearSpectral", "collect_losses", "descend_from", "judge_narrow", "judge_wide", "share_of_ends"]
+__all__ = ["ENDS", "Fit", "LinearSpectral", "collect_losses", "descend_from", "judge_narrow", "judge_wide"]
 
 ENDS: dict[str, str] = {
     "global": "the loss is zero to rounding",
@@ -175,17 +175,6 @@ def _name_end(loss: float, gradient: float, lowest: float | None, at_edge: bool)
     return "edge" if at_edge else "local"
 
 
-def share_of_ends(cells: Mapping[str, Any], start: str) -> dict[str, float]:
-    """Return the share of each end among the cells whose names start alike.
-
-    Example:
-        >>> share_of_ends({"narrow/seed0": {"end": "edge"}, "narrow/seed1": {"end": "global"}}, "narrow/")["edge"]
-        0.5
-    """
-    ends = [cell["end"] for name, cell in cells.items() if name.startswith(start)]
-    return {end: ends.count(end) / len(ends) for end in ENDS}
-
-
 def judge_narrow(cells: Mapping[str, Any]) -> Judgement:
     """Judge singular values near 1, as the paper trains them."""
     return _judge(cells, "narrow/")
@@ -197,11 +186,17 @@ def judge_wide(cells: Mapping[str, Any]) -> Judgement:
 
 
 def _judge(cells: Mapping[str, Any], start: str) -> Judgement:
-    shares = share_of_ends(cells, start)
-    found = [cell["loss"] for name, cell in cells.items() if name.startswith(start)]
-    words = ", ".join(f"{share:.0%} {end}" for end, share in shares.items() if share)
-    text = f"ends of {len(found)} descents: {words}; largest final loss {max(found):.2g} of that of the answer 0"
-    return judge_numbers("seen" if shares["global"] == 1 else "not seen", text, [float(loss < _ZERO) for loss in found])
+    """Judge by the descents that finished; one that did not is evidence of nothing, and keeps the claim from being seen."""
+    ends = [cell["end"] for name, cell in cells.items() if name.startswith(start)]
+    count = {end: ends.count(end) for end in ENDS}
+    finished = len(ends) - count["open"]
+    text = (
+        f"{finished} of {len(ends)} descents finished: {count['global']} at loss 0, {count['edge']} at a minimum on the edge "
+        f"of the set, where a singular value is at the end of its range, {count['local']} at a local minimum inside"
+    )
+    known = count["edge"] and not count["local"]
+    verdict = "seen" if count["global"] == len(ends) else "different" if known else "not seen"
+    return judge_numbers(verdict, text, [float(end == "global") for end in ends], "share at loss 0")
 
 
 def collect_losses(cells: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ def _unstable(lengths: tuple[int, ...]) -> tuple[Series, ...]:
         Series("stable", f"{_WORK}:truncate_unstable", {"rate": 0.5, **windows}),
         *(Series(f"gradient/a{a:g}T{T}", f"{_WORK}:compare_gradient", {"rate": a, "steps": T}) for a, T in points),
         *(Series(f"descent/outside{T}", f"{_WORK}:descend", {"start": 1.5, "steps": T, "iterations": 1000}) for T in lengths),
+        Series("descent/growing", f"{_WORK}:descend", {"start": 1.2, "steps": 3, "iterations": 1000}),
         Series("descent/short", f"{_WORK}:descend", {"start": 1.5, "steps": 2, "iterations": 1000}),
         Series("descent/inside", f"{_WORK}:descend", {"start": 0.5, "steps": 20, "iterations": 1000}),
     )

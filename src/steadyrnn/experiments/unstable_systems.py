@@ -143,13 +143,17 @@ def judge_approximation(cells: Mapping[str, Any]) -> Judgement:
 
 
 def judge_divergence(cells: Mapping[str, Any]) -> Judgement:
-    """Proposition 4: descent diverges from outside [-1, 1]; not for every T, and also from some starts inside."""
+    """Proposition 4: descent diverges from outside [-1, 1] in some systems; not for every T, and also from starts inside."""
     found = {name.removeprefix("descent/"): one for name, one in cells.items() if name.startswith("descent/")}
     long = [one for name, one in found.items() if name.startswith("outside")]
-    diverges = all(one["diverged"] for one in long)
+    growing = found["growing"]["path"]
+    grows = len(growing) > 4 and all(abs(before) < abs(after) for before, after in pairwise(growing))
+    diverges = grows and all(one["diverged"] and one["alternates"] for one in (*long, found["growing"]))
     text = (
+        f"T = 3 from a = 1.2: {', '.join(f'{a:.2g}' for a in growing[:5])}, ...; "
         f"from a = 1.5 it diverges with alternating sign (T = {', '.join(str(one['steps']) for one in long)}); not for every "
         f"T: with T = 2 it {'diverges' if found['short']['diverged'] else 'converges'}; and a start "
         f"inside, a = 0.5 with T = 20, {'diverges' if found['inside']['diverged'] else 'converges'} too"
     )
-    return Judgement("seen" if diverges and all(one["alternates"] for one in long) else "not seen", text)
+    everywhere = found["short"]["diverged"] and not found["inside"]["diverged"]
+    return Judgement("not seen" if not diverges else "seen" if everywhere else "different", text)

@@ -219,7 +219,8 @@ class _ExpSkew(Function):
         """Return the gradient of ``forward``'s argument."""
         skew, value, angles, vectors = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted: eigenvectors have none where angles coincide
-            return skew_part(torch.autograd.grad(torch.matrix_exp(skew), skew, g, create_graph=True)[0])
+            alias = skew.view_as(skew)  # hooks on the tensor itself would run here, too
+            return skew_part(torch.autograd.grad(torch.matrix_exp(alias), alias, g, create_graph=True)[0])
         half = (angles.unsqueeze(1) - angles) / 2  # Delta / 2, (n, n)
         weight = torch.polar(torch.sinc(half / math.pi), -half)
         inside = vectors.mH @ skew_part(g @ value.mH).to(vectors.dtype) @ vectors

@@ -289,9 +289,10 @@ class _Factors(Function):
         columns, y, z, length = ctx.saved_tensors
         with without_autocast(columns.device):
             if torch.is_grad_enabled():  # what was saved has no history; the second derivative needs one
-                pairs = [(f, g) for f, g in zip(_factors(columns), (g_y, g_z), strict=False) if g is not None]
+                alias = columns.view_as(columns)  # hooks on the tensor itself would run here, too
+                pairs = [(f, g) for f, g in zip(_factors(alias), (g_y, g_z), strict=False) if g is not None]
                 outputs, given = zip(*pairs, strict=True)
-                found: Tensor = torch.autograd.grad(outputs, columns, given, create_graph=True)[0]
+                found: Tensor = torch.autograd.grad(outputs, alias, given, create_graph=True)[0]
                 return found
             return _Factors.pull_back(y.mT, z, length, None if g_y is None else g_y.mT, g_z).mT
 

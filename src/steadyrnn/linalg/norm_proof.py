@@ -12,6 +12,7 @@ __all__ = ["proves_norm"]
 
 _ROUND_OFF = 2.0**-53
 _SMALLEST, _LARGEST = 2.0**-400, 2.0**400  # bounds whose square, and its rounding, are normal numbers
+_SMALLEST_NARROW = 2.0**-100  # of other dtypes, whose subnormal numbers a processor may be told to read as 0
 _UNDERFLOW = 2.0**-900  # more than all underflows together, where the bound is about 1
 
 
@@ -52,7 +53,8 @@ def proves_norm(matrix: Tensor, bound: float) -> bool:
     wide = check_finite("matrix", check_matrix("matrix", matrix)).double()
     if wide.numel() == 0 or bound == math.inf:
         return True
-    if not _SMALLEST <= bound <= _LARGEST:
+    smallest = _SMALLEST if matrix.dtype == torch.float64 else _SMALLEST_NARROW
+    if not smallest <= bound <= _LARGEST:
         return False
     exponent = math.frexp(bound)[1]
     scaled, bound = wide * 2.0**-exponent, math.ldexp(bound, -exponent)  # exact, except for what underflows

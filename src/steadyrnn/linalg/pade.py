@@ -66,6 +66,8 @@ def _even_powers(b: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     with without_autocast(b.device):
         if not float(torch.dot(b.flatten(), b.flatten())) <= _REACH**2 * len(b):  # then the norm is larger, or NaN
             return None
+        if not torch.equal(b, -b.mT):  # what is said of the norm, and of the inverse, holds for skew matrices alone
+            return None
         b2 = b @ b
         b4 = b2 @ b2
         b6 = b4 @ b2
@@ -120,7 +122,8 @@ class _Quotient(Function):
         """Return the gradient of the skew matrix; a name ends in what it is the gradient of."""
         b, b2, b4, value, odd, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
-            return _minus_transpose(torch.autograd.grad(torch.matrix_exp(b), b, g, create_graph=True)[0]) / 2
+            alias = b.view_as(b)  # hooks on the tensor itself would run here, too
+            return _minus_transpose(torch.autograd.grad(torch.matrix_exp(alias), alias, g, create_graph=True)[0]) / 2
         to_p = inverse.mT @ g
         to_q = to_p @ value.mT  # with a minus: of p(-B)
         to_u, to_v = _minus_transpose(to_p + to_q), _plus_transpose(to_p - to_q)  # twice those of the parts of p

@@ -154,7 +154,8 @@ def _again(ctx: Any, left: Tensor, right: Tensor, sigma: Tensor, given: tuple[Te
     """Return gradients of any order, or for many cotangents at once, through functions that know their own."""
     again = torch.is_grad_enabled()
     with without_autocast(sigma.device), torch.enable_grad():
-        leaves = [t if again else t.detach().requires_grad_(t.requires_grad) for t in (left, right, sigma)]
+        # aliases: hooks on the tensors themselves would run here, too
+        leaves = [t.view_as(t) if again else t.detach().requires_grad_(t.requires_grad) for t in (left, right, sigma)]
         made = _compose(leaves[0], leaves[1], leaves[2], ctx.count)
         wanted = [t for t, needed in zip(leaves, ctx.needs_input_grad, strict=False) if needed]
         found = iter(torch.autograd.grad(made[1:], wanted, given, create_graph=again))

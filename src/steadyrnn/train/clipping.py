@@ -51,8 +51,9 @@ def limited_weights(model: nn.Module, limit: Tensor | None) -> Iterator[None]:
     r"""Clip :math:`\partial L / \partial W` of every computed recurrent weight W, before it goes back through its constraint.
 
     Each gate, layer and direction is clipped by itself, in each backward pass: of a batch in parts each part's share is.
-    A layer that is called twice in one forward pass computes its weight twice, and each gradient is clipped. Weights are
-    dense meanwhile, also where they have a factored form. Free weights are left alone: see :func:`clip`.
+    A layer that is called twice computes its weight twice, and each gradient is clipped, except inside ``sr.cached()``: there
+    it has one weight and one gradient. Weights are dense meanwhile, also where they have a factored form. Free weights are
+    left alone: see :func:`clip`.
 
     Args:
         model: Any module; recurrent weights of layers of this package and such as ``sr.constrain`` parametrizes are found.
@@ -67,18 +68,18 @@ def limited_weights(model: nn.Module, limit: Tensor | None) -> Iterator[None]:
         yield
         return
     handles: list[Any] = []
-    slots: list[Slot] = []
+    slots: list[tuple[Slot, Tensor | None]] = []  # with the limit that was there before
     try:
         for holder in _computed_weights(model):
             if isinstance(holder, Slot):
+                slots.append((holder, holder.gradient_limit))
                 holder.gradient_limit = limit
-                slots.append(holder)
             else:
                 handles.append(holder.register_forward_hook(lambda _, __, weight: limit_gradient(weight, limit)))
         yield
     finally:
-        for slot in slots:
-            del slot.gradient_limit
+        for slot, before in reversed(slots):
+            slot.gradient_limit = before
         for handle in handles:
             handle.remove()
 

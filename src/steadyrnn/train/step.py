@@ -1,6 +1,7 @@
 """One optimizer step: batch in parts, loss with penalties, gradients checked and clipped, weights moved."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from steadyrnn.constraints.optimizer import penalty
 from steadyrnn.constraints.sites import sites
+from steadyrnn.constraints.slot import cached
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Task
 
@@ -107,7 +109,9 @@ class Stepper:
             self.limit.fill_((self.settings.clip.recurrent or 0.0) * self.scaler.get_scale())
 
     def _forward(self, part: Part) -> tuple[Tensor, Any]:
-        with autocast(self.settings.autocast, self.task.device):
+        # a model may call its layer twice: with one weight, its gradients are summed before they are clipped
+        once = nullcontext() if self.limit is None else cached()
+        with once, autocast(self.settings.autocast, self.task.device):
             return call_model(self.call, part.batch, part.state, self.interface)
 
     def _backward(self, output: Tensor, part: Part) -> Tensor:
