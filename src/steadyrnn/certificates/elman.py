@@ -26,7 +26,9 @@ QUADRATIC_SIZE = 512
 SHARP_SIZE = 256
 """Above this width the search for a quadratic norm ends two stages early."""
 JUMP = "modReLU with a positive shift is not Lipschitz (docs/notes/mathematics.md, 3.9)"
-NOT_ELEMENTWISE = "modReLU is not taken by entries, so weighting single units proves nothing (docs/notes/mathematics.md, 3.9)"
+NOT_ELEMENTWISE = (
+    "modReLU is not elementwise with fixed slopes, so weighting units proves nothing (docs/notes/mathematics.md, 3.9)"
+)
 SLOPES = "it needs slopes that are not negative (docs/notes/mathematics.md, 5.3)"
 
 

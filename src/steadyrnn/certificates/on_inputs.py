@@ -178,7 +178,9 @@ def certify_on(general: object, module: nn.Module, inputs: Tensor) -> Certificat
         own = theory.certify(layer.weights, most, entry, "auto")
         return replace(general, layers=(own,), input_bound=most, valid_for=label)
     if not activation_of(layer.weights).elementwise:
-        raise CertificateError("modReLU is not taken by entries: it has no slopes to meet (docs/notes/mathematics.md, 3.9).")
+        raise CertificateError(
+            "modReLU is not elementwise with fixed slopes: none can be met (docs/notes/mathematics.md, 3.9)."
+        )
     return along(general, layer, x, label)
 
 
