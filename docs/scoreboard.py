@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scoreboard.md"
 RESULTS = ROOT / "results"
 MARKS = {"seen": "✓ seen", "not seen": "✗ not seen", "different": "≠ different"}
-COLUMNS = ("ID", "claim", "published", "ours", "mean ± spread (seeds)", "verdict", "run")
+COLUMNS = ("ID", "claim", "published", "ours", "verdict")
 INTRODUCTION = """# Scoreboard
 
 Every table and figure of the four papers that this package reproduces, one row per claim: what is published, what we
@@ -27,8 +27,8 @@ measured, and the verdict.
 {verdicts}
 
 The page is made from the JSON files in `results/` by `python docs/scoreboard.py`. Each file holds settings, seeds,
-command, environment and all numbers. The command in the first column runs it again. *Spread* is the standard deviation
-over seeds; a row without seeds draws nothing at random.
+command, environment and all numbers. `steadyrnn reproduce ID` runs it, or prints it where it is finished. A number after
+± is the standard deviation over seeds; a row without seeds draws nothing at random. A row that was not run names its price.
 
 {summary}
 """
@@ -51,23 +51,19 @@ def build(folder: Path) -> str:
 def list_rows(one: Experiment, standing: Standing) -> Iterator[list[str]]:
     """Yield one row per claim of a record, or one row that says why there is none."""
     if standing.record is None:
-        state = "not run yet" if one.runnable else f"not yet runnable: waits for {one.waits_for}"
-        yield [f"`{one.id}`", f"{one.title} ({one.place})", one.judged_by, "", "", state, one.price]
+        state = "not run yet" if one.runnable else "cannot run yet"
+        yield [f"`{one.id}`", f"{one.title} ({one.place})", one.judged_by, f"{state}: {one.price}", ""]
         return
-    record = standing.record
-    command = " ".join(map(str, record["made"]["command"]))
-    for claim in record["claims"]:
+    for claim in standing.record["claims"]:
         said, ours = claim["published"], claim["ours"]
-        run = f"[JSON](../results/{one.stem(standing.state == 'quick')}.json), {standing.state}, {standing.date}"
-        where = f"`{one.id}`<br>`{command}`"
+        file = f"[JSON](../results/{one.stem(standing.state == 'quick')}.json)"
+        measured = "<br>".join(filter(None, [ours["text"], spread(ours)]))
         yield [
-            where,
+            f"`{one.id}`<br>{standing.state}, {standing.date}, {file}",
             claim["claim"],
             f"{said['says']} ({said['place']})",
-            ours["text"],
-            spread(ours),
+            measured,
             MARKS[claim["verdict"]],
-            run,
         ]
 
 
@@ -80,7 +76,7 @@ def spread(ours: dict[str, Any]) -> str:
         f"{mean:,}" if isinstance(mean, int) else f"{mean:.4g}",
         f" ± {ours['spread']:.2g}" if ours["spread"] is not None else "",
     ]
-    parts += [f" {ours['unit']}" if ours["unit"] else "", f" ({ours['seeds']})" if ours["seeds"] else ""]
+    parts += [f" {ours['unit']}" if ours["unit"] else "", f" ({ours['seeds']} seeds)" if ours["seeds"] else ""]
     return "".join(parts)
 
 
