@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from steadyrnn.errors import ArgumentTypeError, RunError
+from steadyrnn.experiments.registry import EXPERIMENTS
 from steadyrnn.jobs.reproduce import reproduce
 from steadyrnn.jobs.result_file import read_result
 from steadyrnn.jobs.work import Cell
@@ -169,6 +170,23 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, kind: str, 
         reproduce(make_work(tmp_path), tmp_path)
     assert path.read_bytes() == data
     assert not (tmp_path / "calls").exists()
+
+
+def test_stored_numbers_that_cannot_be_judged_get_a_sentence_and_stay(tmp_path: Path) -> None:
+    work = replace(EXPERIMENTS["lin-table2"].work(quick=True), name="changed")
+    path = reproduce(work, tmp_path).path
+    record = json.loads(path.read_bytes())
+    record["cells"]["abs"]["measured"] = None
+    path.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"holds numbers that cannot be judged .*--again"):
+        reproduce(work, tmp_path)
+    assert json.loads(path.read_bytes()) == record
+
+
+def test_a_judge_that_fails_on_fresh_numbers_is_not_blamed_on_a_file(tmp_path: Path) -> None:
+    work = replace(EXPERIMENTS["lin-table2"].work(quick=True), finish=lambda cells: cells["nothing"])
+    with pytest.raises(KeyError):
+        reproduce(work, tmp_path)
 
 
 def test_a_record_without_a_file_is_none(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def reproduce(
         progress: ``"auto"`` shows a bar or lines, ``"silent"`` nothing.
 
     Raises:
-        RunError: Another process writes the same record, a file is damaged, or one holds cells of other settings.
+        RunError: Another process writes the same record, a file is damaged, or one holds cells of other settings or numbers
+            that cannot be judged.
 
     Example:
         >>> cells = (Cell("names", "steadyrnn.errors:suggestion", {"name": "lsmt", "known": ["lstm"]}),)
@@ -100,7 +101,15 @@ class _Desk:
         if missing or not self.made:
             self._note_start()
         self._run(missing, kept, progress)
-        record = self._record()
+        try:
+            record = self._record()
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if not kept:  # the numbers are fresh: the fault is in the judge
+                raise
+            raise RunError(
+                f"`{self.path}` or its unfinished form holds numbers that cannot be judged ({type(error).__name__}: {error}). "
+                "It was changed, or an earlier release wrote it. Run all cells anew with --again."
+            ) from error
         if record != before:
             _write(self.path, record)
         remove_quietly(self.partial)
