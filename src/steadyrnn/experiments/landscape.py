@@ -17,7 +17,7 @@ __all__ = ["ENDS", "Fit", "LinearSpectral", "collect_losses", "descend_from", "j
 ENDS: dict[str, str] = {
     "global": "the loss is zero to rounding",
     "local": "a local minimum above zero: the gradient vanishes and no direction curves downwards",
-    "edge": "a minimum above zero on the boundary of the set: a singular value is at the end of its range",
+    "edge": "stopped above zero with a singular value at the end of its range, where the slope of its sigmoid vanishes too",
     "open": "none of these within the given rounds",
 }
 """Where a descent can end."""
@@ -191,11 +191,10 @@ def _judge(cells: Mapping[str, Any], start: str) -> Judgement:
     count = {end: ends.count(end) for end in ENDS}
     finished = len(ends) - count["open"]
     text = (
-        f"{finished} of {len(ends)} descents finished: {count['global']} at loss 0, {count['edge']} at a minimum on the edge "
+        f"{finished} of {len(ends)} descents finished: {count['global']} at loss 0, {count['edge']} stopped at the edge "
         f"of the set, where a singular value is at the end of its range, {count['local']} at a local minimum inside"
     )
-    known = count["edge"] and not count["local"]
-    verdict = "seen" if count["global"] == len(ends) else "different" if known else "not seen"
+    verdict = "seen" if count["global"] == len(ends) else "not seen"
     return judge_numbers(verdict, text, [float(end == "global") for end in ends], "share at loss 0")
 
 
