@@ -20,6 +20,7 @@
 #define PITCH (RANK + 1)
 #define READ (BACK ? 2 : 1)  // numbers of an entry that a step reads
 #define EARLY 12  // steps between asking for a line of memory and reading it
+#define READ_FIRST (NUMBER != FLOAT32)  // whether a step first reads what the next one needs, or last: as measured
 #define OFTEN 64  // steps after which sums over time are put aside: a sum of fewer numbers loses less
 
 static_assert(RANK % WARPS == 0 && SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "sums are halved from lane to lane");
@@ -184,6 +185,11 @@ struct Block : Tensors, Sizes {
     }
 };
 
+// What a thread reads for a step.
+struct Inputs {
+    Number x[ROWS][ITEMS][READ];
+};
+
 // A block's way through time, and what it reads on it.
 struct Walk : Block {
     int begins, way;  // first time, and the direction
@@ -193,6 +199,15 @@ struct Walk : Block {
         const bool downwards = BACK ? !backwards : backwards;
         begins = downwards ? last - 1 : 0, way = downwards ? -1 : 1;
         move = (i64)way * batch * size;
+    }
+
+    // Reads what the step after `step` needs, whose first entry of the thread lies at `place`, and asks for a later one.
+    __device__ __forceinline__ void read_next(Inputs& next, int step, i64 place) const {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+            for (int i = 0; i < ITEMS; ++i) read(next.x[r][i], r, i, place + move, step + 1 < last, step + 1 + EARLY < last);
+        }
     }
 
     // Reads entry i of row r, which is part of the input, BACK: gradient and what determines the derivative.
@@ -321,9 +336,11 @@ __device__ __forceinline__ void finish_entry(
 // Runs all steps, once everything is in its place.
 __device__ __forceinline__ void run_steps(
     const Walk& walk, const float (&w)[EACH][4 * REACH], const float (&l)[ITEMS][RANK], const float (&d)[ITEMS],
-    float (&held)[ROWS][ITEMS], Number (&x)[ROWS][ITEMS][READ], Sums& sums, const Sending& sending, i64 place, u64* arrived) {
+    float (&held)[ROWS][ITEMS], Inputs& next, Sums& sums, const Sending& sending, i64 place, u64* arrived) {
     for (int step = 0; step < walk.last + BACK; ++step, place += walk.move) {
         const Moment now{step, walk.begins + walk.way * step, place};
+        const Inputs current = next;
+        if (READ_FIRST) walk.read_next(next, step, place);
         find_p(walk, w, sending, step, arrived);
         __syncthreads();  // behind it p is there, and the old state is read by its own thread only
 #pragma unroll
@@ -332,11 +349,10 @@ __device__ __forceinline__ void run_steps(
             spread(l, walk.p + r * RANK, product);
             const int stop = walk.stops[r];
 #pragma unroll
-            for (int i = 0; i < ITEMS; ++i) {
-                finish_entry(walk, now, r, i, stop, d[i], product[i], x[r][i], held[r][i], sums);
-                walk.read(x[r][i], r, i, place + walk.move, step + 1 < walk.last, step + 1 + EARLY < walk.last);
-            }
+            for (int i = 0; i < ITEMS; ++i)
+                finish_entry(walk, now, r, i, stop, d[i], product[i], current.x[r][i], held[r][i], sums);
         }
+        if (!READ_FIRST) walk.read_next(next, step, place);
         if (BACK && step % OFTEN == OFTEN - 1) sums.put_aside();
         __syncthreads();
     }
@@ -373,17 +389,13 @@ extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, 1) run_factor
     Sums along = {};
     const Walk walk(block);
     const i64 place = block.corner + (i64)walk.begins * batch * size;
-    Number x[ROWS][ITEMS][READ];  // what this step reads
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) walk.read(x[r][i], r, i, place, block.last > 0, false);
-    }
+    Inputs next;
+    walk.read_next(next, -1, place - walk.move);
     const Sending sending(block);
     __syncthreads();
     cluster_arrive();
     cluster_wait();
-    run_steps(walk, w, l, d, held, x, along, sending, place, arrived);
+    run_steps(walk, w, l, d, held, next, along, sending, place, arrived);
     if (BACK) along.write(block);
     block.write_last_states(held);
     cluster_arrive();  // a block stays while others may still send to it
