@@ -1,6 +1,7 @@
 """A judge says "seen" where the numbers show it, and not where they do not: each is given wrong numbers too."""
 
 import copy
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -66,7 +67,7 @@ WRONG: list[tuple[str, str, str, str, Any, str]] = [
 def measured() -> dict[str, dict[str, Any]]:
     """The numbers of the quick runs, by experiment and cell."""
     names = {row[0] for row in WRONG}
-    return {name: {cell.name: cell.run() for cell in EXPERIMENTS[name].work(quick=True).cells} for name in names}
+    return {name: {cell.name: cell.run({}, Path()) for cell in EXPERIMENTS[name].work(quick=True).cells} for name in names}
 
 
 @pytest.mark.parametrize(("name", "claim", "cell", "key", "value", "verdict"), WRONG)

@@ -16,7 +16,7 @@ from steadyrnn.errors import ArgumentTypeError, RunError
 from steadyrnn.experiments.registry import EXPERIMENTS
 from steadyrnn.jobs.reproduce import reproduce
 from steadyrnn.jobs.result_file import read_result
-from steadyrnn.jobs.work import Cell
+from steadyrnn.jobs.work import Cell, Work
 from steadyrnn.runs.lock import Lock
 from tests.jobs.killed import calls, make_work
 
@@ -192,3 +192,45 @@ def test_a_judge_that_fails_on_fresh_numbers_is_not_blamed_on_a_file(tmp_path: P
 def test_a_record_without_a_file_is_none(tmp_path: Path) -> None:
     found: Any = read_result(tmp_path / "none.json")
     assert found is None
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cell_gets_the_numbers_of_the_one_it_comes_after(tmp_path: Path, jobs: int) -> None:
+    function = "tests.jobs.killed:count_up"
+    cells = [
+        Cell("c0", function, resumable=True),
+        *(Cell(f"c{i}", function, after=f"c{i - 1}", resumable=True) for i in (1, 2)),
+    ]
+    done = reproduce(Work("chain", {}, tuple(cells), lambda numbers: {}), tmp_path, jobs=jobs)
+    assert done.record["cells"] == {"c0": 1, "c1": 2, "c2": 3}
+    assert done.record["config"]["cells"]["c2"]["after"] == "c1"
+    assert [path.name for path in tmp_path.iterdir()] in (["chain.json"], [".chain.lock", "chain.json"])
+
+
+def test_cells_at_a_time_give_the_same_record(tmp_path: Path) -> None:
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    one, two = (reproduce(make_work(folder), tmp_path / f"{jobs}", jobs=jobs) for jobs in (1, 2))
+    assert compared(one.path) == compared(two.path)
+
+
+def test_again_does_not_go_on_with_a_plain_run_that_was_cut_off(tmp_path: Path) -> None:
+    work = make_work(tmp_path)
+    broken = replace(work, cells=(*work.cells[:3], Cell("bad", "steadyrnn.errors:none_of_these"), *work.cells[3:]))
+    for again in (False, True):
+        with pytest.raises(AttributeError):
+            reproduce(broken, tmp_path / "out", again=again)
+    assert len(calls(tmp_path)) == 6
+    assert reproduce(work, tmp_path / "out", again=True).kept == 3  # of the second call, which was asked for the same
+
+
+def test_the_noted_command_is_that_of_the_last_cells(tmp_path: Path) -> None:
+    reproduce(make_work(tmp_path, 2), tmp_path / "out", command=["first"])
+    assert reproduce(make_work(tmp_path, 3), tmp_path / "out", command=["then"]).record["made"]["command"] == ["then"]
+
+
+def test_a_link_in_the_place_of_a_record_is_refused_before_a_cell_runs(tmp_path: Path) -> None:
+    (tmp_path / "killed.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="killed.json"):
+        reproduce(make_work(tmp_path), tmp_path)
+    assert not (tmp_path / "calls").exists()

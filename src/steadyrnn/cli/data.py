@@ -49,7 +49,7 @@ def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
 
 def _list(args: Any, names: Sequence[str], output: Output) -> int:
     """Show what there is; files are looked for, not read."""
-    from steadyrnn.tasks.locate import DATA_SETS, VARIABLE, data_folder
+    from steadyrnn.tasks.locate import DATA_SETS, VARIABLE, data_folder, is_there
 
     try:
         folder = data_folder(args.data_dir)
@@ -58,7 +58,7 @@ def _list(args: Any, names: Sequence[str], output: Output) -> int:
     rows, found = [], {}
     for name in names:
         data = DATA_SETS[name]
-        there = folder is not None and any(all((folder / f.path).is_file() for f in form) for form in data.forms.values())
+        there = folder is not None and is_there(name, folder)
         rows.append([name, "yes" if there else "no", f"{data.title}. From: {data.obtain}."])
         found[name] = {"present": there, "title": data.title, "obtain": data.obtain, "files": [f.path for f in data.files]}
     title = f"data folder: {folder}" if folder else f"no data folder: set {VARIABLE} or give --data-dir"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from steadyrnn.experiments.base import Experiment
     from steadyrnn.jobs.reproduce import Reproduced
+    from steadyrnn.jobs.work import Work
 
 __all__ = ["EXAMPLES", "main", "parser"]
 
@@ -40,12 +41,13 @@ def parser() -> "ArgumentParser":
     add_flag(
         made, "--list", "Show state, date, verdict and price of all; also what it is, of those that are named. Runs nothing."
     )
-    add_flag(made, "--all", "Run all that this machine can: with --quick or without a GPU, none that needs one in full.")
+    add_flag(made, "--all", "Run all that this machine can: its data is there, and a GPU where a full run needs one.")
     add_flag(made, "--quick", "Run a small version, which shows the effect in at most three minutes on two cores.")
     made.add_argument("--seeds", type=str | None, default=None, help="Seeds in place of the declared ones: 0..9, or 0,2,5.")
     made.add_argument("--out", type=str, default="results", help="Folder of the results.")
-    add_flag(made, "--again", "Run cells anew that are finished.")
-    made.add_argument("--threads", type=int | None, default=None, help="CPU threads.")
+    add_flag(made, "--again", "Run all cells anew.")
+    made.add_argument("--jobs", type=int, default=1, help="Cells at a time, each in its own process; on one GPU leave it at 1.")
+    made.add_argument("--threads", type=int | None, default=None, help="CPU threads of a process; with several --jobs, 1.")
     add_json(made)
     return made
 
@@ -54,6 +56,7 @@ def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
     from steadyrnn.experiments.registry import EXPERIMENTS
 
     check_count(own, "--threads", args.threads)
+    check_count(own, "--jobs", args.jobs)
     check_names(own, "table or figure", args.ids, EXPERIMENTS)
     if len({*args.ids}) < len(args.ids):
         own.error("an ID is given twice")
@@ -63,7 +66,8 @@ def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
         own.error("give IDs or --all, and not both; --list shows what there is")
     seeds = _read_seeds(own, args.seeds)
     chosen = [EXPERIMENTS[name] for name in args.ids] or _runnable_here(EXPERIMENTS.values(), args.quick)
-    return _reproduce(args, chosen, seeds)
+    planned = [(one, one.work(args.quick, seeds if args.ids or one.draws(args.quick) else None)) for one in chosen]
+    return _reproduce(args, planned)
 
 
 def _list(args: Any, chosen: Sequence["Experiment"]) -> int:
@@ -86,25 +90,26 @@ def _list(args: Any, chosen: Sequence["Experiment"]) -> int:
     return 0
 
 
-def _reproduce(args: Any, chosen: Sequence["Experiment"], seeds: list[int] | None) -> int:
-    planned = [(one, one.work(args.quick, seeds)) for one in chosen]  # refuses before anything runs
-
+def _reproduce(args: Any, planned: Sequence[tuple["Experiment", "Work"]]) -> int:
     import torch
 
     from steadyrnn.jobs.reproduce import reproduce
+    from steadyrnn.train.signals import Interrupted
 
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    if args.threads is not None or args.jobs > 1:
+        torch.set_num_threads(args.threads or 1)
     output, found = Output(args.json), {}
     for one, work in planned:
         command = ["steadyrnn", "reproduce", one.id, *(["--quick"] if args.quick else [])]
-        command += [] if seeds is None else ["--seeds", args.seeds]
+        command += ["--seeds", args.seeds] if args.seeds is not None and one.draws(args.quick) else []
         try:
-            done = reproduce(work, args.out, again=args.again, command=command, progress="auto")
-        except KeyboardInterrupt:
+            done = reproduce(work, args.out, again=args.again, jobs=args.jobs, command=command, progress="auto")
+        except (KeyboardInterrupt, Interrupted) as error:
             print(
                 f"steadyrnn: {one.id} goes on where it stopped with the same command; finished cells are kept", file=sys.stderr
             )
+            if isinstance(error, Interrupted):
+                return error.exit_code
             raise
         _show(output, one, done)
         found[one.id] = {"path": Path(done.path).resolve(), "verdict": done.record["verdict"], "claims": done.record["claims"]}
@@ -133,11 +138,18 @@ def _spread(ours: dict[str, Any]) -> str:
 
 
 def _runnable_here(experiments: Any, quick: bool) -> list["Experiment"]:
-    """Return what this machine can run: in full nothing that needs a GPU it has not."""
+    """Return what this machine can run, and say what is left out: data that is not there, a GPU that a full run needs."""
     import torch
 
+    from steadyrnn.tasks.locate import is_there
+
     device = torch.cuda.is_available()
-    return [one for one in experiments if one.runnable and (quick or device or one.where != "gpu")]
+    able = [one for one in experiments if one.runnable and (quick or device or one.where != "gpu")]
+    missing = {one.id: [name for name in one.data if not is_there(name)] for one in able}
+    for name, data in missing.items():
+        if data:
+            print(f"steadyrnn: {name} is left out: there is no data set {' or '.join(data)}", file=sys.stderr)
+    return [one for one in able if not missing[one.id]]
 
 
 def _read_seeds(own: "ArgumentParser", text: str | None) -> list[int] | None:

@@ -42,6 +42,8 @@ class Series:
         function: ``package.module:function``; called with ``arguments``, and with ``seed`` where there are seeds.
         arguments: JSON values by name.
         seeds: One cell each; empty for one cell that draws nothing.
+        after: The name of an earlier cell, whose numbers the function gets as ``found``.
+        resumable: Whether the function gets a ``folder`` where it keeps what it needs to go on.
 
     Example:
         >>> [cell.name for cell in Series("rnn", "math:sqrt", seeds=(0, 1)).cells()]
@@ -52,13 +54,14 @@ class Series:
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
+    after: str | None = None
+    resumable: bool = False
 
     def cells(self, seeds: Sequence[int] | None = None) -> list[Cell]:
         """Return the cells, with other seeds where these are given and there are any."""
         chosen = self.seeds if seeds is None or not self.seeds else seeds
-        if not self.seeds:
-            return [Cell(self.name, self.function, self.arguments)]
-        return [Cell(f"{self.name}/seed{seed}", self.function, self.arguments, seed) for seed in chosen]
+        named = {f"{self.name}/seed{seed}": seed for seed in chosen} if self.seeds else {self.name: None}
+        return [Cell(name, self.function, self.arguments, seed, self.after, self.resumable) for name, seed in named.items()]
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class Claim:
         place: Where.
         judge: ``package.module:function``, from the numbers of all cells, by name, to a :class:`Judgement`.
         published: The printed number, where it is one: itself, or its key in the paper's file of published values.
+        arguments: What else the judge is called with, JSON values by name.
     """
 
     name: str
@@ -136,6 +140,7 @@ class Claim:
     place: str
     judge: str
     published: Published | str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def number(self, paper: str) -> Published | None:
         """Return the printed number; a key is looked up in the published values of ``paper``."""
@@ -146,7 +151,7 @@ class Claim:
 
     def decide(self, paper: str, cells: Mapping[str, Any]) -> dict[str, Any]:
         """Return the claim with our figure and the verdict, as JSON."""
-        found: Judgement = resolve_name(self.judge)(cells)
+        found: Judgement = resolve_name(self.judge)(cells, **self.arguments)
         number = self.number(paper)
         value = None if number is None else {"value": number.value, "place": number.place, "note": number.note}
         ours = {"text": found.ours, "mean": found.mean, "spread": found.spread, "seeds": found.seeds, "unit": found.unit}
@@ -170,6 +175,7 @@ class Experiment:
         claims: What it is judged by.
         waits_for: What a run needs that is not there; empty for one that can run.
         curves: ``package.module:function``, from the numbers of all cells to the curves of a picture; None for none.
+        data: Data sets that it reads, as ``steadyrnn data`` names them.
 
     Example:
         >>> from steadyrnn.experiments.registry import EXPERIMENTS
@@ -188,6 +194,7 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     waits_for: str = ""
     curves: str | None = None
+    data: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
@@ -208,6 +215,10 @@ class Experiment:
         """Return the name of its result file without the ending."""
         return f"{self.id}-quick" if quick else self.id
 
+    def draws(self, quick: bool) -> bool:
+        """Say whether it has seeds that can be replaced."""
+        return any(series.seeds for series in (self.quick if quick else self.full))
+
     def work(self, quick: bool = False, seeds: Sequence[int] | None = None) -> Work:
         """Return what :func:`steadyrnn.jobs.reproduce.reproduce` runs.
 
@@ -220,7 +231,7 @@ class Experiment:
         """
         if not self.runnable:
             raise ArgumentError(f"`{self.id}` cannot run yet: it waits for {self.waits_for}.")
-        if seeds is not None and not any(series.seeds for series in (self.quick if quick else self.full)):
+        if seeds is not None and not self.draws(quick):
             raise ArgumentError(f"`seeds` must not be given for `{self.id}`: it draws no random numbers. Leave it out.")
         cells = tuple(cell for series in (self.quick if quick else self.full) for cell in series.cells(seeds))
         used = sorted({cell.seed for cell in cells if cell.seed is not None})

@@ -45,8 +45,10 @@ def find_standing(experiment: Experiment, folder: str | Path) -> Standing:
     """
     try:
         for quick in (False, True):
-            record = read_result(Path(folder, f"{experiment.stem(quick)}.json"))
+            path = Path(folder, f"{experiment.stem(quick)}.json")
+            record = read_result(path)
             if record is not None:
+                _check_owner(record, experiment, quick, path)
                 date, verdict = str(record["made"].get("date", "")), str(record.get("verdict", ""))
                 return Standing("quick" if quick else "full", date, verdict, record=record)
         begun = [read_result(Path(folder, f"{experiment.stem(quick)}{PARTIAL}")) for quick in (False, True)]
@@ -55,3 +57,10 @@ def find_standing(experiment: Experiment, folder: str | Path) -> Standing:
     if not experiment.runnable:
         return Standing("not yet runnable", verdict=f"waits for {experiment.waits_for}")
     return Standing("never run", unfinished=sum(len(record["cells"]) for record in begun if record is not None))
+
+
+def _check_owner(record: dict[str, Any], experiment: Experiment, quick: bool, path: Path) -> None:
+    """Refuse the record of another experiment, or of its other mode, under this one's name."""
+    mode = "quick" if quick else "full"
+    if (record.get("id"), record.get("mode")) != (experiment.id, mode):
+        raise RunError(f"`{path}` holds {record.get('id')!r} in mode {record.get('mode')!r}, not {experiment.id!r} ({mode}).")

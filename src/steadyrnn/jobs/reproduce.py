@@ -1,6 +1,6 @@
 """Run the cells of an experiment, keep each as soon as it is finished, and write one record of all of them."""
 
-import time
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,8 +12,10 @@ from steadyrnn.runs.environment import describe_environment
 from steadyrnn.runs.files import make_folder, remove_quietly, write_atomically
 from steadyrnn.runs.json_text import null_for_nonfinite, render
 from steadyrnn.runs.lock import Lock
+from steadyrnn.runs.regular import check_writable
 from steadyrnn.train.progress import Progress, make_progress
 
+from .cell_runner import own_folder, run_cells
 from .result_file import FORMAT, PARTIAL, read_result
 from .work import Cell, Work
 
@@ -41,22 +43,26 @@ class Reproduced:
 
 
 def reproduce(
-    work: Work, out: str | Path = "results", *, again: bool = False, command: Sequence[str] = (), progress: str = "silent"
-) -> Reproduced:
+    work: Work, out: str | Path = "results", *, again: bool = False, jobs: int = 1, command: Sequence[str] = (),
+    progress: str = "silent",
+) -> Reproduced:  # fmt: skip
     """Run what is not yet finished of some work, and write ``OUT/NAME.json``.
 
     Each finished cell is written at once to ``OUT/NAME.partial.json``, as a whole, and is never repeated: a call after a
-    crash, Ctrl-C or SIGKILL goes on with the next cell. The record is written when all cells are there; then the partial file
-    is removed. A call for a record that is there repeats nothing, and judges its numbers anew.
+    crash, Ctrl-C or SIGKILL goes on with the next cell, and a resumable cell goes on where it stopped. The record is written
+    when all cells are there; then the partial file is removed. A call for a record that is there repeats nothing, and judges
+    its numbers anew.
 
     The record of an interrupted run has the same bytes as that of an uninterrupted one, except under the key ``made``: the
-    date and the environment of the first start, the command, the seconds of each cell, and the environments of later starts
-    where these differ.
+    date and the environment of the first start, the latest command, the seconds of each cell, and the environments of later
+    starts where these differ.
 
     Args:
         work: The cells, and how their numbers become a record.
         out: The folder, made where there is none.
-        again: Whether to run cells anew whose numbers are in ``OUT/NAME.json``. That file stays until the new one is whole.
+        again: Whether to run all cells anew. ``OUT/NAME.json`` stays until the new one is whole; an interrupted call goes on
+            with the same argument.
+        jobs: Cells at a time, each in a process of its own where there are several; on one GPU leave it at 1.
         command: The words that the record is noted to come from.
         progress: ``"auto"`` shows a bar or lines, ``"silent"`` nothing.
 
@@ -75,7 +81,7 @@ def reproduce(
     make_folder(folder)
     lock = Lock(folder / f".{work.name}.lock", sign=False)
     try:
-        return _Desk(work, folder, [*command]).run(again, make_progress(progress, "reproducing", "cell"))
+        return _Desk(work, folder, [*command]).run(again, jobs, make_progress(progress, "reproducing", "cell"))
     finally:
         lock.release()
 
@@ -85,22 +91,29 @@ class _Desk:
 
     def __init__(self, work: Work, folder: Path, command: list[str]) -> None:
         self.work, self.command = work, command
-        self.path, self.partial = folder / f"{work.name}.json", folder / f"{work.name}{PARTIAL}"
+        self.path = check_writable(folder, f"{work.name}.json")
+        self.partial = check_writable(folder, f"{work.name}{PARTIAL}")
+        self.folder = check_writable(folder, f".{work.name}.cells", last="a folder")
         self.cells: dict[str, Any] = {}
         self.made: dict[str, Any] = {}
+        self.again = False
 
-    def run(self, again: bool, progress: Progress) -> Reproduced:
+    def run(self, again: bool, jobs: int, progress: Progress) -> Reproduced:
         """Take up what is there, run the rest, write the record."""
         before, begun = read_result(self.path), read_result(self.partial)
-        if begun is not None and not (again and self._stranger(begun)):
+        if begun is not None and (not again or (begun.get("again") is True and self._stranger(begun) is None)):
             self._take(self.partial, begun)
-        elif before is not None and not again:
+            self.again = begun.get("again") is True
+        elif again:
+            self.again = True
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif before is not None:
             self._take(self.path, before)
         missing = [cell for cell in self.work.cells if cell.name not in self.cells]
         kept = len(self.work.cells) - len(missing)
         if missing or not self.made:
             self._note_start()
-        self._run(missing, kept, progress)
+        self._run(missing, kept, jobs, progress)
         try:
             record = self._record()
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -113,6 +126,7 @@ class _Desk:
         if record != before:
             _write(self.path, record)
         remove_quietly(self.partial)
+        shutil.rmtree(self.folder, ignore_errors=True)
         return Reproduced(self.path, record, len(missing), kept)
 
     def _take(self, path: Path, record: Mapping[str, Any]) -> None:
@@ -131,26 +145,26 @@ class _Desk:
         return next((name for name in record["cells"] if name not in plan or stored.get(name) != plan[name]), None)
 
     def _note_start(self) -> None:
-        """Note date, command and environment of the first start, and the environment of a later one that differs."""
+        """Note date and environment of the first start, the command, and the environment of a later start that differs."""
         now = _environment()
-        first = {"date": datetime.now(UTC).date().isoformat(), "command": self.command, "environment": now, "seconds": {}}
-        self.made = {**first, **self.made}
+        first = {"date": datetime.now(UTC).date().isoformat(), "command": [], "environment": now, "seconds": {}}
+        self.made = {**first, **self.made, "command": self.command}
         known = [self.made["environment"], *self.made.get("resumed_in", [])]
         if now not in known:
             self.made["resumed_in"] = [*known[1:], now]
 
-    def _run(self, missing: Sequence[Cell], kept: int, progress: Progress) -> None:
+    def _run(self, missing: Sequence[Cell], kept: int, jobs: int, progress: Progress) -> None:
         if not missing:
             return
         progress.begin(len(self.work.cells), kept)
         try:
-            for done, cell in enumerate(missing, kept):
+            progress.update(kept, {"": missing[0].name})
+            for done, (cell, numbers, seconds) in enumerate(run_cells(missing, self.cells, self.folder, jobs), kept + 1):
+                self.cells[cell.name] = null_for_nonfinite(numbers, cell.name)
+                self.made["seconds"] = {**self.made["seconds"], cell.name: round(seconds, 3)}
+                _write(self.partial, {**self._config(), "again": self.again, "cells": self.cells, "made": self.made})
+                shutil.rmtree(own_folder(self.folder, cell), ignore_errors=True)
                 progress.update(done, {"": cell.name})
-                start = time.perf_counter()
-                self.cells[cell.name] = null_for_nonfinite(cell.run(), cell.name)
-                self.made["seconds"] = {**self.made["seconds"], cell.name: round(time.perf_counter() - start, 3)}
-                _write(self.partial, {**self._config(), "cells": self.cells, "made": self.made})
-                progress.update(done + 1, {"": cell.name})
         finally:
             progress.end()
 

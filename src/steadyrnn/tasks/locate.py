@@ -9,7 +9,7 @@ from steadyrnn.errors import ArgumentError, DataError, not_among
 
 from .checksums import CHECKSUMS
 
-__all__ = ["DATA_SETS", "VARIABLE", "DataFile", "DataSet", "check_data_set", "data_folder", "read_file"]
+__all__ = ["DATA_SETS", "VARIABLE", "DataFile", "DataSet", "check_data_set", "data_folder", "is_there", "read_file"]
 
 VARIABLE = "STEADYRNN_DATA"
 """The environment variable that names the data folder."""
@@ -139,6 +139,20 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
         what = "a file" if os.path.isfile(folder) else "no such folder"
         raise DataError(f"{source} must name the folder that holds the data sets, but {str(named)!r} is {what}.")
     return folder
+
+
+def is_there(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
+    """Say whether all files of one form of a data set are in the data folder; they are looked for, not read.
+
+    Example:
+        >>> is_there("mnist", "nowhere")
+        False
+    """
+    try:
+        where = data_folder(folder)
+    except DataError:
+        return False
+    return any(all((where / file.path).is_file() for file in form) for form in DATA_SETS[name].forms.values())
 
 
 def read_file(folder: Path, path: str) -> bytes:

@@ -1,0 +1,104 @@
+"""Judges of trained networks: a printed score, an order of models, a baseline; free of torch."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from .base import Judgement, judge_numbers
+
+__all__ = ["collect_scores", "judge_baseline", "judge_order", "judge_printed", "mean_score"]
+
+
+def collect_scores(cells: Mapping[str, Any], model: str, score: str, split: str = "test") -> list[float | None]:
+    """Return a score of each seed of the series ``model``, in the order of seeds; None for a run that diverged.
+
+    Example:
+        >>> runs = {"lstm/seed0": {"test": {"accuracy": 0.5}}, "lstm/seed1": {"test": None}, "lstm2/seed0": {"test": {}}}
+        >>> collect_scores(runs, "lstm", "accuracy")
+        [0.5, None]
+    """
+    start = f"{model}/seed"
+    found = {int(name.removeprefix(start)): cell[split] for name, cell in cells.items() if name.startswith(start)}
+    return [None if found[seed] is None else found[seed][score] for seed in sorted(found)]
+
+
+def mean_score(scores: Sequence[float | None]) -> float | None:
+    """Return the mean of the scores, None where a run diverged or there is none.
+
+    Example:
+        >>> mean_score([0.5, 1.0]), mean_score([0.5, None])
+        (0.75, None)
+    """
+    known = [score for score in scores if score is not None]
+    return fmean(known) if known and len(known) == len(scores) else None
+
+
+def judge_printed(
+    cells: Mapping[str, Any], model: str, score: str, published: float, higher: bool = True, factor: float = 1.0, unit: str = ""
+) -> Judgement:
+    """Judge a printed score: seen where the mean over seeds is as good or better.
+
+    Args:
+        cells: Numbers by name.
+        model: The series.
+        score: Its name.
+        published: As printed.
+        higher: Whether more is better.
+        factor: From our score to the printed unit: 100 for percent.
+        unit: In words.
+
+    Example:
+        >>> runs = {"lstm/seed0": {"test": {"accuracy": 0.98}}, "lstm/seed1": {"test": {"accuracy": 0.96}}}
+        >>> judge_printed(runs, "lstm", "accuracy", 97.5, factor=100.0, unit="%").ours
+        '97.0 %, 0.5 worse than printed'
+    """
+    scores = collect_scores(cells, model, score)
+    known = [factor * value for value in scores if value is not None]
+    if len(known) < len(scores) or not known:
+        return Judgement("not seen", f"{len(scores) - len(known)} of {len(scores)} runs diverged", seeds=len(scores))
+    mean = fmean(known)
+    better = mean - published if higher else published - mean
+    text = f"{mean:.4g}{' ' + unit if unit else ''}, {_compare(better)}"
+    return judge_numbers("seen" if better >= 0 else "not seen", text, known, unit)
+
+
+def _compare(better: float) -> str:
+    return "as printed" if better == 0 else f"{abs(better):.2g} {'better' if better > 0 else 'worse'} than printed"
+
+
+def judge_order(
+    cells: Mapping[str, Any], first: Sequence[str], then: Sequence[str], score: str, higher: bool = True, least: float = 0.0
+) -> Judgement:
+    """Judge that each series of ``first`` has a better mean than each of ``then``, by more than ``least``.
+
+    A series that diverged is worse than any other.
+
+    Example:
+        >>> runs = {"a/seed0": {"test": {"loss": 0.1}}, "b/seed0": {"test": {"loss": 0.3}}}
+        >>> judge_order(runs, ["a"], ["b"], "loss", higher=False).ours
+        'a 0.1; b 0.3'
+    """
+    means = {model: mean_score(collect_scores(cells, model, score)) for model in (*first, *then)}
+    sign = 1.0 if higher else -1.0
+    rank = {model: float("-inf") if mean is None else sign * mean for model, mean in means.items()}
+    seen = all(rank[one] > rank[other] + least for one in first for other in then)
+    text = "; ".join(f"{model} {'diverged' if mean is None else format(mean, '.3g')}" for model, mean in means.items())
+    return Judgement("seen" if seen else "not seen", text, seeds=len(collect_scores(cells, first[0], score)))
+
+
+def judge_baseline(
+    cells: Mapping[str, Any], beat: Sequence[str], fail: Sequence[str], score: str, baseline: float, higher: bool = False
+) -> Judgement:
+    """Judge that the mean of each series of ``beat`` is better than a baseline, and that of each of ``fail`` is not.
+
+    Example:
+        >>> runs = {"a/seed0": {"test": {"loss": 0.1}}, "b/seed0": {"test": {"loss": 0.3}}}
+        >>> judge_baseline(runs, ["a"], ["b"], "loss", 0.167).verdict
+        'seen'
+    """
+    means = {model: mean_score(collect_scores(cells, model, score)) for model in (*beat, *fail)}
+    beats = {model: mean is not None and (mean > baseline if higher else mean < baseline) for model, mean in means.items()}
+    seen = all(beats[model] for model in beat) and not any(beats[model] for model in fail)
+    text = "; ".join(f"{model} {'diverged' if mean is None else format(mean, '.3g')}" for model, mean in means.items())
+    seeds = max(len(collect_scores(cells, model, score)) for model in (*beat, *fail))
+    return Judgement("seen" if seen else "not seen", f"{text} (baseline {baseline:.3g})", seeds=seeds)
