@@ -20,7 +20,7 @@
 #define PITCH (RANK + 1)
 #define READ (BACK ? 2 : 1)  // numbers of an entry that a step reads
 #define EARLY 12  // steps between asking for a line of memory and reading it
-#define READ_FIRST (NUMBER != FLOAT32)  // whether a step first reads what the next one needs, or last: as measured
+#define READ_FIRST (NUMBER != FLOAT32)  // whether a step reads what the next one needs first or last: as measured
 #define OFTEN 64  // steps after which sums over time are put aside: a sum of fewer numbers loses less
 
 static_assert(RANK % WARPS == 0 && SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "sums are halved from lane to lane");
@@ -201,13 +201,17 @@ struct Walk : Block {
         move = (i64)way * batch * size;
     }
 
-    // Reads what the step after `step` needs, whose first entry of the thread lies at `place`, and asks for a later one.
+    // Reads what the step after `step` needs, and asks for a later one; the thread's first entry of `step` lies at `place`.
     __device__ __forceinline__ void read_next(Inputs& next, int step, i64 place) const {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-            for (int i = 0; i < ITEMS; ++i) read(next.x[r][i], r, i, place + move, step + 1 < last, step + 1 + EARLY < last);
+            for (int i = 0; i < ITEMS; ++i) read_entry(next, step, place, r, i);
         }
+    }
+
+    __device__ __forceinline__ void read_entry(Inputs& next, int step, i64 place, int r, int i) const {
+        read(next.x[r][i], r, i, place + move, step + 1 < last, step + 1 + EARLY < last);
     }
 
     // Reads entry i of row r, which is part of the input, BACK: gradient and what determines the derivative.
@@ -339,8 +343,12 @@ __device__ __forceinline__ void run_steps(
     float (&held)[ROWS][ITEMS], Inputs& next, Sums& sums, const Sending& sending, i64 place, u64* arrived) {
     for (int step = 0; step < walk.last + BACK; ++step, place += walk.move) {
         const Moment now{step, walk.begins + walk.way * step, place};
+#if READ_FIRST
         const Inputs current = next;
-        if (READ_FIRST) walk.read_next(next, step, place);
+        walk.read_next(next, step, place);
+#else
+        const Inputs& current = next;
+#endif
         find_p(walk, w, sending, step, arrived);
         __syncthreads();  // behind it p is there, and the old state is read by its own thread only
 #pragma unroll
@@ -349,10 +357,11 @@ __device__ __forceinline__ void run_steps(
             spread(l, walk.p + r * RANK, product);
             const int stop = walk.stops[r];
 #pragma unroll
-            for (int i = 0; i < ITEMS; ++i)
+            for (int i = 0; i < ITEMS; ++i) {
                 finish_entry(walk, now, r, i, stop, d[i], product[i], current.x[r][i], held[r][i], sums);
+                if (!READ_FIRST) walk.read_entry(next, step, place, r, i);
+            }
         }
-        if (!READ_FIRST) walk.read_next(next, step, place);
         if (BACK && step % OFTEN == OFTEN - 1) sums.put_aside();
         __syncthreads();
     }
@@ -390,7 +399,11 @@ extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, 1) run_factor
     const Walk walk(block);
     const i64 place = block.corner + (i64)walk.begins * batch * size;
     Inputs next;
-    walk.read_next(next, -1, place - walk.move);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) walk.read(next.x[r][i], r, i, place, block.last > 0, false);
+    }
     const Sending sending(block);
     __syncthreads();
     cluster_arrive();
