@@ -155,7 +155,7 @@ class Panel:
 
     Raises:
         ArgumentError: The title is not a plain text, there is no line, a mark has the label of another one or of a line, or a
-            number on a logarithmic axis is not above 0. A y that is 0 there must be left out or be None: :meth:`Line.skip_zeros`.
+            number on a logarithmic axis is not above 0. :meth:`Line.skip_zeros` makes gaps of zeros.
 
     Example:
         >>> panel = Panel("Gradient", Axis("lag k"), Axis("norm", "log"), [Line("ours", [0, 1], [1.0, 0.1])])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal
 
 from steadyrnn.errors import RunError
@@ -26,6 +27,8 @@ _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = "osD^vPX*"
 _MARK_DASHES: tuple[Any, ...] = ((0, (7, 3)), (0, (1, 2)), (0, (7, 2, 1, 2)), (0, (3, 2)))
 _MARK_COLOR = "#444444"
+_FARTHEST = 220
+"""A logarithmic axis ends at 10 to plus or minus this: the ticks that matplotlib puts beyond its end must not overflow."""
 _FEW = 20
 """A line of at most this many points shows each of them."""
 _WIDTHS, _HEIGHT, _LEGEND_ROW = {1: 7.0, 2: 5.2}, 3.3, 0.19
@@ -91,7 +94,7 @@ def _read_panels(record: Mapping[str, Any]) -> list[Panel]:
     try:
         panels = [Panel.from_dict(stored) for stored in record["curves"]]
         return panels if panels and [record[key] for key in ("id", "title", "place", "mode")] else []
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
             f"The curves of `{record.get('id')}` cannot be drawn ({type(error).__name__}: {error}). The record was changed, or "
             "an earlier release wrote it. `steadyrnn reproduce` with its ID judges its numbers anew and repeats nothing."
@@ -133,6 +136,7 @@ def _draw_panel(panel: Panel, part: "SubFigure", legend_columns: int) -> None:
     _set_axis(axes, "y", panel.y)
     if panel.x.scale == "linear" and not panel.x.names and all(isinstance(x, int) for line in panel.lines for x in line.x):
         axes.locator_params(axis="x", integer=True)
+    axes.set_ylim(*_limits(panel))  # first: what is drawn later does not move it
     labels = [*dict.fromkeys(line.label for line in panel.lines)]
     for index, label in enumerate(labels):
         alike = [line for line in panel.lines if line.label == label]
@@ -141,7 +145,6 @@ def _draw_panel(panel: Panel, part: "SubFigure", legend_columns: int) -> None:
             _DRAW[line.style](line, look, axes)
     for index, mark in enumerate(panel.marks):
         _draw_mark(mark, index, axes)
-    axes.set_ylim(*_limits(panel))
     handles, found = axes.get_legend_handles_labels()
     order = [found.index(label) for label in dict.fromkeys([*labels, *(mark.label for mark in panel.marks)])]
     part.legend(
@@ -226,7 +229,8 @@ def _heights(line: Line) -> list[float]:
 def _ends(line: Line, log: bool) -> tuple[list[float], list[float]]:
     """Return y less and plus its spread; on a logarithmic axis by the same factor down as up, which ends above 0."""
     pairs = [(y, off or 0.0) for y, off in zip(_heights(line), line.spread or [0.0] * len(line.y), strict=True)]
-    return [y / (1 + off / y) if log else y - off for y, off in pairs], [y + off for y, off in pairs]
+    low = [max(y * (y / (y + off)), float_info.min) if log and off else y - off for y, off in pairs]
+    return low, [y + off for y, off in pairs]
 
 
 def _reach(line: Line, log: bool) -> list[list[float]]:
@@ -245,4 +249,6 @@ def _limits(panel: Panel) -> tuple[float, float]:
         return (0.1, 1.0) if log else (0.0, 1.0)
     low, high = (math.log10(one) if log else one for one in (min(values), max(values)))
     margin = 0.06 * (high - low) or 0.5
-    return (10 ** (low - margin), 10 ** (high + margin)) if log else (low - margin, high + margin)
+    if log:
+        return 10.0 ** max(low - margin, -_FARTHEST), 10.0 ** min(high + margin, _FARTHEST)
+    return low - margin, high + margin
