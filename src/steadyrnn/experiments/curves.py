@@ -223,7 +223,7 @@ def mean_line(label: str, runs: Sequence[tuple[Sequence[float], Sequence[float |
         style: One of :data:`STYLES`.
 
     Raises:
-        ArgumentError: There is no run, or two of them differ in x.
+        ArgumentError: `runs` is empty, or two of them differ in x.
 
     Example:
         >>> mean_line("ours", [([1, 2], [1.0, 5.0]), ([1, 2], [3.0, float("inf")])]).to_dict()
