@@ -49,6 +49,30 @@ def test_published_and_measured_stand_side_by_side(program: Program) -> None:
     assert again.json["experiments"]["lin-table2"]["claims"] == record["claims"]
 
 
+def test_the_picture_is_written_beside_the_record(program: Program) -> None:
+    done = program("reproduce", "lin-table6", "--quick", "--out", "here")
+    path = Path("here/pictures/lin-table6-quick.svg")
+    assert done.out.rstrip().endswith("here/pictures/lin-table6-quick.svg")
+    assert path.read_bytes().startswith(b"<?xml")
+    again = program("reproduce", "lin-table6", "--quick", "--out", "here", "--json").json["experiments"]["lin-table6"]
+    assert again["picture"] == str(path.resolve())
+
+
+def test_a_record_without_curves_has_no_picture(program: Program) -> None:
+    done = program("reproduce", "lin-table2", "--quick", "--json")
+    assert done.json["experiments"]["lin-table2"]["picture"] is None
+    assert not Path("results/pictures").exists()
+
+
+def test_without_matplotlib_a_line_says_that_nothing_is_drawn(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("reproduce", "lin-table6", "--quick")
+    assert Path("results/pictures/lin-table6-quick.svg").exists()
+    monkeypatch.setattr("steadyrnn.cli.reproduce.find_spec", lambda name: None)
+    done = program("reproduce", "lin-table6", "--quick")
+    assert (done.status, "not drawn, since matplotlib is missing" in done.out) == (0, True)
+    assert not Path("results/pictures/lin-table6-quick.svg").exists()
+
+
 @pytest.mark.parametrize(("text", "seeds"), [("0..1", [0, 1]), ("3,1", [1, 3]), ("5", [5])])
 def test_seeds_are_a_range_or_a_list(program: Program, text: str, seeds: list[int]) -> None:
     assert program("reproduce", "lin-table1", "--quick", "--seeds", text).status == 0

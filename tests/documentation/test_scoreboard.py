@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,40 @@ def test_a_committed_result_fits_the_record_of_its_experiment() -> None:
             record, work = json.loads(path.read_bytes()), one.work()
             assert record["config"]["cells"] == {cell.name: cell.to_dict() for cell in work.cells}
             assert [claim["name"] for claim in record["claims"]] == [claim.name for claim in one.claims]
+
+
+def test_the_pictures_are_up_to_date(scoreboard: Any) -> None:
+    there = {path.name: path.read_bytes() for path in scoreboard.PICTURES.glob("*.svg")}
+    assert scoreboard.draw(ROOT / "results") == there, "run python docs/scoreboard.py"
+
+
+def test_the_page_shows_pictures_that_exist_and_no_others(scoreboard: Any) -> None:
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", PAGE)
+    assert {ROOT / "docs" / name for name in shown} == {*scoreboard.PICTURES.glob("*.svg")}
+    assert len(shown) == len({*shown}) > 0
+
+
+def test_every_link_on_the_page_has_a_target() -> None:
+    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in PAGE.splitlines() if line.startswith("#")}
+    for target in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert target[1:] in headings if target.startswith("#") else (ROOT / "docs" / target).exists(), target
+
+
+def test_a_record_without_curves_has_no_picture_and_no_link_to_one(scoreboard: Any, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "results", tmp_path / "results")
+    path = tmp_path / "results" / "lin-table6.json"
+    assert all("[picture](#lin-table6)" in row for row in rows(PAGE, "lin-table6"))
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "curves": []}))
+    page = scoreboard.build(tmp_path / "results")
+    assert all("picture" not in row for row in rows(page, "lin-table6"))
+    assert "lin-table6.svg" not in page
+    assert "lin-table6.svg" not in scoreboard.draw(tmp_path / "results")
+
+
+def test_the_command_of_every_record_is_on_the_page() -> None:
+    for path in (ROOT / "results").glob("*.json"):
+        if path.stem in EXPERIMENTS:
+            assert f"`{' '.join(json.loads(path.read_bytes())['made']['command'])}`" in PAGE
 
 
 def test_those_that_take_seconds_are_run_in_full() -> None:
