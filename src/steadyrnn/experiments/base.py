@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pkgutil import resolve_name
 from statistics import fmean, stdev
 from typing import Any
@@ -44,6 +45,7 @@ class Series:
         seeds: One cell each; empty for one cell that draws nothing.
         after: The name of an earlier cell, whose numbers the function gets as ``found``.
         resumable: Whether the function gets a ``folder`` where it keeps what it needs to go on.
+        together: Whether one cell has all seeds, which the function gets as ``seeds``: a group of networks.
 
     Example:
         >>> [cell.name for cell in Series("rnn", "math:sqrt", seeds=(0, 1)).cells()]
@@ -56,12 +58,15 @@ class Series:
     seeds: tuple[int, ...] = ()
     after: str | None = None
     resumable: bool = False
+    together: bool = False
 
     def cells(self, seeds: Sequence[int] | None = None) -> list[Cell]:
         """Return the cells, with other seeds where these are given and there are any."""
         chosen = self.seeds if seeds is None or not self.seeds else seeds
-        named = {f"{self.name}/seed{seed}": seed for seed in chosen} if self.seeds else {self.name: None}
-        return [Cell(name, self.function, self.arguments, seed, self.after, self.resumable) for name, seed in named.items()]
+        single = self.together or not self.seeds
+        named = {self.name: None} if single else {f"{self.name}/seed{seed}": seed for seed in chosen}
+        given = {**self.arguments, "seeds": [*chosen]} if self.together else self.arguments
+        return [Cell(name, self.function, given, seed, self.after, self.resumable) for name, seed in named.items()]
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,7 @@ class Experiment:
         curves: ``package.module:function``, from the numbers of all cells to a list of :class:`~.curves.Panel`, from which
             the picture is drawn; None for none.
         data: Data sets that it reads, as ``steadyrnn data`` names them.
+        quick_claims: What the quick run is judged by, where its smaller problem cannot show the same; None is ``claims``.
 
     Example:
         >>> from steadyrnn.experiments.registry import EXPERIMENTS
@@ -196,6 +202,7 @@ class Experiment:
     waits_for: str = ""
     curves: str | None = None
     data: tuple[str, ...] = ()
+    quick_claims: tuple[Claim, ...] | None = None
 
     @property
     def paper(self) -> str:
@@ -235,15 +242,20 @@ class Experiment:
         if seeds is not None and not self.draws(quick):
             raise ArgumentError(f"`seeds` must not be given for `{self.id}`: it draws no random numbers. Leave it out.")
         cells = tuple(cell for series in (self.quick if quick else self.full) for cell in series.cells(seeds))
-        used = sorted({cell.seed for cell in cells if cell.seed is not None})
+        drawn = [series.seeds for series in (self.quick if quick else self.full) if series.seeds]
+        used = sorted({seed for own in drawn for seed in (own if seeds is None else seeds)})
         header = {
             "id": self.id, "title": self.title, "paper": PAPERS[self.paper], "place": self.place,
             "mode": "quick" if quick else "full", "seeds": used,
         }  # fmt: skip
-        return Work(self.stem(quick), header, cells, self._finish)
+        return Work(self.stem(quick), header, cells, partial(self._finish, self.select_claims(quick)))
 
-    def _finish(self, cells: Mapping[str, Any]) -> dict[str, Any]:
-        claims = [claim.decide(self.paper, cells) for claim in self.claims]
+    def select_claims(self, quick: bool) -> tuple[Claim, ...]:
+        """Return what a run is judged by."""
+        return self.quick_claims if quick and self.quick_claims is not None else self.claims
+
+    def _finish(self, judged: Sequence[Claim], cells: Mapping[str, Any]) -> dict[str, Any]:
+        claims = [claim.decide(self.paper, cells) for claim in judged]
         curves = [] if self.curves is None else [panel.to_dict() for panel in resolve_name(self.curves)(cells)]
         return {"claims": claims, "verdict": _sum_up([claim["verdict"] for claim in claims]), "curves": curves}
 

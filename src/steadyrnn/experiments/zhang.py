@@ -1,6 +1,7 @@
 """Tables and figures of Zhang, Lei and Dhillon: networks whose singular values are kept in an interval."""
 
 from .base import Claim, Experiment, Series
+from .zhang_series import FIGURE_6, TABLE_4
 
 __all__ = ["EXPERIMENTS"]
 
@@ -103,14 +104,8 @@ EXPERIMENTS = (
         "zhang-table3", "Penn Treebank, one and two layers", "Table 3", "gpu", 12,
         "printed perplexities, and the order against the LSTM", waits_for=_NOT_WRITTEN,
     ),
-    Experiment(
-        "zhang-table4", "21 time series data sets: RNN, LSTM, oRNN, Spectral-RNN, parameter counts as printed", "Table 4",
-        "cpu", 60, "printed accuracies", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-fig6", "CBF, ArrowHead and FaceAll: accuracy during training", "Figure 6", "cpu", 60,
-        "the Spectral-RNN overfits less", waits_for=_NOT_WRITTEN,
-    ),
+    TABLE_4,
+    FIGURE_6,
     Experiment(
         "zhang-table5", "sizes of the multi-label data sets", "Table 5", "cpu", 1,
         "printed sizes", waits_for=_NOT_WRITTEN,

@@ -66,7 +66,12 @@ class Splits:
         drawn = permutation(seed, Stream.SYSTEM, len(train))
         held, kept = drawn[:validation].sort().values, drawn[validation:].sort().values
         self.parts = {"train": train.take(kept), "validation": train.take(held), "test": test}
-        self.order = EpochOrder(seed, len(kept))
+        self.seed, self.order = seed, EpochOrder(seed, len(kept))
+
+    def keep_all(self, train: Examples) -> None:
+        """Train on all of ``train``, and score the same examples in the place of the validation split."""
+        self.parts = {**self.parts, "train": train, "validation": train}
+        self.order = EpochOrder(self.seed, len(train))
 
     def train_examples(self, step: int, batch_size: int) -> Examples:
         """Return the training examples of batch ``step``."""

@@ -24,6 +24,7 @@ class Stream(IntEnum):
     TEST = 2
     ORDER = 3  # of the examples of an epoch
     SYSTEM = 4  # of what a task draws once: a teacher's weights, a split, a permutation of pixels
+    NOISE = 5  # added to stored examples
 
 
 def bits(

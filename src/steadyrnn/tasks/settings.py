@@ -273,12 +273,17 @@ class UcrSettings(StoredSettings):
         features_per_step: How many numbers each step reads, a divisor of the length. None is the paper's rule: the largest
             divisor up to the square root.
         paper_outputs: Whether the network has as many outputs as the paper's, of which some are never right.
+        refit: Whether to train on all training series, with none held out, once settings are chosen. ``validation`` is not used
+            then, and validation scores are those of the training series themselves.
+        noise: Standard deviation of Gaussian noise, drawn anew for every training batch; series are normalized to 1.
     """
 
     dataset: str = "CBF"
     validation: float = 0.2
     features_per_step: int | None = None
     paper_outputs: bool = False
+    refit: bool = False
+    noise: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from steadyrnn.errors import ArgumentError
 
 from .base import Batch, Interface
 from .constant_baseline import class_baseline
 from .examples import Examples, Splits, StoredTask, count_held_out
+from .hashing import Stream, gaussian
 from .locate import data_folder, read_file
 from .reshape import features_per_step, time_major
 from .scoring import ClassificationTask
@@ -16,6 +19,8 @@ from .settings import UcrSettings
 from .ucr_sets import UcrSet, ucr_set
 
 __all__ = ["Ucr", "read_ucr"]
+
+_MOST_NOISE = 10.0
 
 
 class Ucr(StoredTask, ClassificationTask):
@@ -44,7 +49,11 @@ class Ucr(StoredTask, ClassificationTask):
         self.settings, self.known = settings, ucr_set(settings.dataset)
         self.features = _features(settings.features_per_step, self.known)
         train, test = read_ucr(data_folder(settings.data_dir), self.known)
+        if not 0 <= settings.noise <= _MOST_NOISE:
+            raise ArgumentError(f"`noise` must be from 0 to {_MOST_NOISE:g}, but is {settings.noise}.")
         self.splits = Splits(train, test, count_held_out(settings.validation, len(train)), settings.seed)
+        if settings.refit:
+            self.splits.keep_all(train)
 
     @property
     def interface(self) -> Interface:
@@ -56,6 +65,15 @@ class Ucr(StoredTask, ClassificationTask):
     def baselines(self) -> Mapping[str, float]:
         """Entropy of the test labels, share of the commonest."""
         return class_baseline(self.splits.parts["test"].targets)
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        """Return training batch number ``step``, with the noise of that step."""
+        series = self.splits.train_examples(step, batch_size)
+        if self.settings.noise > 0:
+            rows, numbers = torch.meshgrid(*(torch.arange(size) for size in series.features.shape), indexing="ij")
+            drawn = gaussian(self.settings.seed, Stream.NOISE, step * batch_size + rows, numbers)
+            series = Examples(series.features + self.settings.noise * drawn.to(series.features), series.targets)
+        return self._batch(series)
 
     def _batch(self, series: Examples) -> Batch:
         return Batch(time_major(series.features, self.features), series.targets)

@@ -1,0 +1,223 @@
+"""Networks on sets of time series: a group of seeds at a time, settings chosen on held-out series."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, cast
+
+from steadyrnn.jobs.configuration import Configuration
+from steadyrnn.jobs.loading import build_task
+from steadyrnn.models.group import SequenceGroup, group
+from steadyrnn.models.sequence import SequenceModel
+from steadyrnn.models.systems import build_model
+from steadyrnn.tasks.base import Task
+from steadyrnn.tasks.registry import make_task
+from steadyrnn.train.grouped import train_group
+from steadyrnn.train.randomness import seed_everything
+
+from .base import Judgement, judge_numbers
+from .curves import Axis, Line, Panel, mean_line
+
+__all__ = [
+    "MODELS", "count_parameters", "draw_accuracies", "draw_learning", "judge_best", "judge_overfitting", "judge_parameters",
+    "judge_reached", "judge_set", "search_series", "train_series",
+]  # fmt: skip
+
+MODELS: dict[str, str] = {"rnn": "RNN", "lstm": "LSTM", "ornn": "oRNN", "spectral-rnn": "Spectral-RNN"}
+"""The models of the table, by the key of their published numbers."""
+
+
+def train_series(
+    settings: Mapping[str, Any], seeds: Sequence[int], found: Mapping[str, Any] | None = None, choice: str = "chosen"
+) -> dict[str, Any]:
+    """Train a network of each seed, all in one group, and test the best weights of each.
+
+    Args:
+        settings: Dotted settings of the task ``ucr``, the model and the training.
+        seeds: Of weights and data, one per network.
+        found: What :func:`search_series` found.
+        choice: Which of its choices to take, on top of ``settings``.
+
+    Returns:
+        ``parameters`` of a network; ``validation`` and ``test``, the accuracy of each seed, None where it diverged;
+        ``settings``, where some were chosen.
+    """
+    chosen = {} if found is None else dict(found[choice])
+    configuration = Configuration.from_dotted({**settings, **chosen})
+    tasks = [_make_task(configuration, seed) for seed in seeds]
+    networks = _build_group(configuration, tasks, seeds)
+    done = train_group(networks, tasks, configuration.train)
+    return {
+        "parameters": sum(parameter.numel() for parameter in networks.members[0].parameters()),
+        "validation": [None if one is None else one.best["accuracy"] for one in done.results],
+        "loss": [None if one is None else one.best["loss"] for one in done.results],
+        "test": [None if one is None else one.test["accuracy"] for one in done.results],
+        **({} if found is None else {"settings": chosen}),
+    }
+
+
+def search_series(settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> dict[str, Any]:
+    """Choose settings by their accuracy on held-out series, a mean over several draws of these; by the loss among equals.
+
+    Args:
+        settings: Those that all candidates share.
+        candidates: Dotted settings to choose from.
+        draws: Seeds of weights and of the series that are held out.
+
+    Returns:
+        ``chosen``, the best candidate; ``plain``, the best of those that add no noise; ``tried``, all with their scores.
+    """
+    tried = list[dict[str, Any]]()
+    for candidate in candidates:
+        done = train_series({**settings, **candidate}, draws)
+        whole = None not in done["validation"]
+        scores = {name: fmean(done[name]) if whole else None for name in ("validation", "loss")}
+        tried.append({"settings": dict(candidate), **scores})
+    ranked = sorted(tried, key=_rank)
+    plain = next(one for one in ranked if "task.noise" not in one["settings"])
+    return {"chosen": ranked[0]["settings"], "plain": plain["settings"], "tried": tried}
+
+
+def _rank(one: Mapping[str, Any]) -> tuple[float, float]:
+    return (1.0, 0.0) if one["validation"] is None else (-one["validation"], one["loss"])
+
+
+def _make_task(configuration: Configuration, seed: int) -> Task:
+    return build_task(Configuration.from_dict({**configuration.to_dict(), "task": _with_seed(configuration, seed)}))
+
+
+def _with_seed(configuration: Configuration, seed: int) -> dict[str, Any]:
+    return {**configuration.to_dict()["task"], "seed": seed}
+
+
+def _build_group(configuration: Configuration, tasks: Sequence[Task], seeds: Sequence[int]) -> SequenceGroup:
+    """Return fresh networks, each with the first weights that a run of its own seed would have."""
+    networks: list[SequenceModel] = []
+    for seed, task in zip(seeds, tasks, strict=True):
+        seed_everything(seed)
+        networks.append(cast(SequenceModel, build_model(configuration.model, task.interface)))
+    return group(networks)
+
+
+def count_parameters(settings: Mapping[str, Mapping[str, Any]], sets: Sequence[str]) -> dict[str, Any]:
+    """Return the number of parameters of every network on every set, built and counted.
+
+    Args:
+        settings: Dotted settings of each model, by name.
+        sets: Names of sets.
+    """
+    counts: dict[str, Any] = {}
+    for name in sets:
+        interface = make_task("ucr", dataset=name, paper_outputs=True).interface
+        for model, given in settings.items():
+            configuration = Configuration.from_dotted({"task.name": "ucr", **given})
+            network = build_model(configuration.model, interface)
+            counts[f"{name}/{model}"] = sum(parameter.numel() for parameter in network.parameters())
+    return counts
+
+
+# Judges
+
+
+def _accuracies(cells: Mapping[str, Any], row: str, name: str) -> dict[str, list[float | None]]:
+    return {model: cells[f"{row}/{model}/{name}"]["test"] for model in MODELS if f"{row}/{model}/{name}" in cells}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
+def judge_set(cells: Mapping[str, Any], row: str, name: str, published: Mapping[str, float]) -> Judgement:
+    """Judge one set: seen where the Spectral-RNN is as accurate as printed; the other models stand beside it.
+
+    Args:
+        cells: Numbers by name.
+        row: ``printed`` or ``tuned``.
+        name: Of the set.
+        published: Accuracies by model.
+    """
+    found = _accuracies(cells, row, name)
+    means = {model: _mean(values) for model, values in found.items()}
+    text = "; ".join(
+        f"{MODELS[model]} {'diverged' if mean is None else format(mean, '.3f')} (printed {published[model]:.3f})"
+        for model, mean in reversed(means.items())
+    )
+    own = means["spectral-rnn"]
+    if own is None:
+        return Judgement("not seen", text, seeds=len(found["spectral-rnn"]))
+    verdict = "seen" if own >= published["spectral-rnn"] else "not seen"
+    return judge_numbers(verdict, text, [value for value in found["spectral-rnn"] if value is not None], "accuracy")
+
+
+def judge_reached(cells: Mapping[str, Any], row: str, published: Mapping[str, float], least: int) -> Judgement:
+    """Judge on how many sets the Spectral-RNN is at or above its printed accuracy; seen for at least ``least``."""
+    means = {name: _mean(cells[f"{row}/spectral-rnn/{name}"]["test"]) for name in published}
+    reached = [name for name, mean in means.items() if mean is not None and mean >= published[name]]
+    seeds = len(cells[f"{row}/spectral-rnn/{next(iter(published))}"]["test"])
+    text = f"at or above the printed accuracy on {len(reached)} of {len(published)} sets"
+    return Judgement("seen" if len(reached) >= least else "not seen", text, len(reached), None, seeds, "sets")
+
+
+def judge_best(cells: Mapping[str, Any], row: str, sets: Sequence[str], printed: int) -> Judgement:
+    """Judge on how many sets no model is more accurate than the Spectral-RNN; seen for as many as printed, or more."""
+    best = 0
+    for name in sets:
+        means = {model: _mean(values) or 0.0 for model, values in _accuracies(cells, row, name).items()}
+        best += means["spectral-rnn"] >= max(means.values())
+    text = f"no model is more accurate than the Spectral-RNN on {best} of {len(sets)} sets"
+    return Judgement("seen" if best >= printed else "not seen", text, best, unit="sets")
+
+
+def judge_parameters(cells: Mapping[str, Any], published: Mapping[str, int]) -> Judgement:
+    """Judge that every network has exactly the printed number of parameters."""
+    counts = cells["parameters"]
+    equal = [name for name, count in published.items() if counts[name] == count]
+    text = f"{len(equal)} of {len(published)} networks have the printed number of parameters"
+    return Judgement("seen" if len(equal) == len(published) else "not seen", text, len(equal), unit="networks")
+
+
+def judge_overfitting(cells: Mapping[str, Any], name: str) -> Judgement:
+    """Judge that the Spectral-RNN ends with the smallest gap between training and validation accuracy of one set.
+
+    Training accuracy is that of the last batches, validation accuracy the last one; both are means over seeds.
+    """
+    gaps = {}
+    for model in MODELS:
+        runs = [run for key, run in cells.items() if key.startswith(f"{model}/{name}/seed")]
+        gaps[model] = fmean(run["curve"]["train accuracy"][-1][1] - run["curve"]["validation accuracy"][-1][1] for run in runs)
+    text = "training less validation accuracy: " + "; ".join(f"{MODELS[model]} {gap:.2f}" for model, gap in gaps.items())
+    verdict = "seen" if gaps["spectral-rnn"] <= min(gaps.values()) else "not seen"
+    seeds = sum(key.startswith(f"rnn/{name}/seed") for key in cells)
+    return Judgement(verdict, text, gaps["spectral-rnn"], seeds=seeds, unit="gap of accuracy")
+
+
+# Pictures
+
+
+def draw_accuracies(cells: Mapping[str, Any]) -> list[Panel]:
+    """Return one panel for each row that was run: mean accuracy of every model on every set."""
+    panels = []
+    for row, title in (("tuned", "trained on all series"), ("printed", "a fifth of the training series held out")):
+        sets = list(dict.fromkeys(key.split("/")[2] for key in cells if key.startswith(f"{row}/")))
+        if sets:
+            lines = [_draw_model(cells, row, model, sets) for model in MODELS]
+            panels.append(Panel(title, Axis("set", names=sets), Axis("test accuracy"), lines))
+    return panels
+
+
+def _draw_model(cells: Mapping[str, Any], row: str, model: str, sets: Sequence[str]) -> Line:
+    means = [_mean(cells[f"{row}/{model}/{name}"]["test"]) for name in sets]
+    return Line(MODELS[model], list(range(len(sets))), means, style="points")
+
+
+def draw_learning(cells: Mapping[str, Any]) -> list[Panel]:
+    """Return one panel for each set: accuracy on training batches and on held-out series during training."""
+    panels = []
+    for name in dict.fromkeys(key.split("/")[1] for key in cells):
+        for part in ("train", "validation"):
+            lines = []
+            for model in MODELS:
+                curves = [run["curve"][f"{part} accuracy"] for key, run in cells.items() if key.startswith(f"{model}/{name}/")]
+                lines.append(mean_line(MODELS[model], [([x for x, _ in curve], [y for _, y in curve]) for curve in curves]))
+            panels.append(Panel(f"{name}, {part}", Axis("step"), Axis("accuracy"), lines))
+    return panels

@@ -1,0 +1,155 @@
+"""Time series of the UCR archive in Zhang, Lei and Dhillon: Table 4 and Figure 6."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from steadyrnn.tasks.ucr_sets import UCR_SETS
+
+from .base import Claim, Experiment, Series
+from .published.zhang import VALUES
+
+__all__ = ["FIGURE_6", "TABLE_4"]
+
+_WORK = "steadyrnn.experiments.time_series"
+_TRAINING = "steadyrnn.experiments.training:train_network"
+
+_SYSTEMS: dict[str, dict[str, Any]] = {
+    "rnn": {"model.name": "rnn", "model.nonlinearity": "leaky_relu"},
+    "lstm": {"model.name": "lstm"},
+    "ornn": {"model.name": "ornn", "model.nonlinearity": "leaky_relu", "model.reflectors": 16},
+    "spectral-rnn": {"model.name": "spectral", "model.nonlinearity": "leaky_relu", "model.reflectors": 16},
+}
+_NETWORKS = {name: {**given, "model.width": 32, "model.learn_initial_state": True} for name, given in _SYSTEMS.items()}
+_TRAIN: dict[str, Any] = {
+    "task.name": "ucr", "task.paper_outputs": True, "train.batch_size": 32, "train.evaluation_batch_size": 500,
+    "train.schedule.name": "cosine", "train.log_every": 50, "train.device": "cpu",
+}  # fmt: skip
+
+_SLOW, _FAST = {"train.optimizer.lr": 0.003}, {"train.optimizer.lr": 0.01}
+_NOISE = {"task.noise": 0.2}
+_CANDIDATES: dict[str, tuple[Mapping[str, Any], ...]] = {
+    **dict.fromkeys(("rnn", "lstm", "ornn"), (_SLOW, _FAST, {**_SLOW, **_NOISE}, {**_FAST, **_NOISE})),
+    "spectral-rnn": (_SLOW, _FAST, {**_FAST, **_NOISE}, {**_FAST, **_NOISE, "model.radius": 0.5}),
+}
+"""Settings to choose from, as many for each model; the paper gives none of them."""
+
+_ROWS: dict[str, dict[str, Any]] = {
+    "printed": {"train.steps": 1500, "train.validate_every": 50},
+    "tuned": {"train.steps": 3000, "train.validate_every": 3000, "task.refit": True},
+}
+_LEAST = 15  # of 21 sets
+
+
+def _search(model: str, name: str, steps: int, draws: int) -> Series:
+    shared = {**_TRAIN, **_NETWORKS[model], "task.dataset": name, "train.steps": steps, "train.validate_every": 50}
+    arguments = {"settings": shared, "candidates": _CANDIDATES[model], "draws": list(range(100, 100 + draws))}
+    return Series(f"search/{model}/{name}", f"{_WORK}:search_series", arguments)
+
+
+def _train(row: str, model: str, name: str, more: Mapping[str, Any], seeds: tuple[int, ...]) -> Series:
+    settings = {**_TRAIN, **_NETWORKS[model], **_ROWS[row], "task.dataset": name, **more}
+    arguments = {"settings": settings, "choice": "plain" if row == "printed" else "chosen"}
+    return Series(
+        f"{row}/{model}/{name}", f"{_WORK}:train_series", arguments, seeds, after=f"search/{model}/{name}", together=True
+    )
+
+
+def _cells(
+    names: tuple[str, ...], rows: Mapping[str, Mapping[str, Any]], steps: int, seeds: tuple[int, ...]
+) -> tuple[Series, ...]:
+    counting = Series("parameters", f"{_WORK}:count_parameters", {"settings": _NETWORKS, "sets": list(names)})
+    trained = [
+        series
+        for model in reversed(_NETWORKS)
+        for name in names
+        for series in (_search(model, name, steps, 2), *(_train(row, model, name, more, seeds) for row, more in rows.items()))
+    ]
+    return (counting, *trained)
+
+
+def _printed(name: str, what: str) -> dict[str, Any]:
+    return {model: VALUES[f"table4/{name}/{model}/{what}"].value for model in _NETWORKS}
+
+
+def _claims(names: tuple[str, ...], row: str, how: str) -> tuple[Claim, ...]:
+    return tuple(
+        Claim(
+            f"{row}-{name}", f"{name}, {how}: accuracy of the Spectral-RNN",
+            f"{VALUES[f'table4/{name}/spectral-rnn/accuracy'].value:.3f}", f"Table 4, row {UCR_SETS[name].paper}",
+            f"{_WORK}:judge_set", f"table4/{name}/spectral-rnn/accuracy",
+            {"row": row, "name": name, "published": _printed(name, "accuracy")},
+        )
+        for name in names
+    )  # fmt: skip
+
+
+def _summary(names: tuple[str, ...], row: str, how: str, least: int) -> tuple[Claim, ...]:
+    own = {name: VALUES[f"table4/{name}/spectral-rnn/accuracy"].value for name in names}
+    best = sum(own[name] >= max(_printed(name, "accuracy").values()) for name in names)
+    return (
+        Claim(
+            f"{row}-reached", f"Sets on which the Spectral-RNN is as accurate as printed, {how}", f"{len(names)} sets",
+            "Table 4", f"{_WORK}:judge_reached", arguments={"row": row, "published": own, "least": least},
+        ),
+        Claim(
+            f"{row}-best", f"Sets on which no model is more accurate than the Spectral-RNN, {how}",
+            f"{best} of {len(names)} sets", "Table 4", f"{_WORK}:judge_best", arguments={"row": row, "sets": list(names), "printed": best},
+        ),
+    )  # fmt: skip
+
+
+def _counted(names: tuple[str, ...]) -> Claim:
+    printed = {f"{name}/{model}": count for name in names for model, count in _printed(name, "parameters").items()}
+    return Claim(
+        "parameters", "Numbers of parameters of all networks", f"{len(printed)} printed numbers", "Table 4",
+        f"{_WORK}:judge_parameters", arguments={"published": printed},
+    )  # fmt: skip
+
+
+_ALL = tuple(UCR_SETS)
+_FEW = ("CBF", "GunPoint", "ItalyPowerDemand")
+_HELD = "a fifth held out, as printed"
+_WHOLE = "ours"
+
+TABLE_4 = Experiment(
+    "zhang-table4", "21 time series data sets: RNN, LSTM, oRNN, Spectral-RNN, parameter counts as printed", "Table 4", "cpu", 60,
+    "printed accuracies and numbers of parameters", data=("ucr",), curves=f"{_WORK}:draw_accuracies",
+    quick=_cells(_FEW, {"tuned": {"train.steps": 400, "train.validate_every": 400}}, 100, (0, 1)),
+    full=_cells(_ALL, {"printed": {}, "tuned": {}}, 1000, (0, 1, 2, 3, 4)),
+    claims=(
+        _counted(_ALL), *_summary(_ALL, "tuned", _WHOLE, _LEAST), *_summary(_ALL, "printed", _HELD, _LEAST),
+        *_claims(_ALL, "tuned", _WHOLE), *_claims(_ALL, "printed", _HELD),
+    ),
+    quick_claims=(_counted(_FEW), *_summary(_FEW, "tuned", _WHOLE, 2), *_claims(_FEW, "tuned", _WHOLE)),
+)  # fmt: skip
+
+
+def _curves(names: tuple[str, ...], steps: int, seeds: tuple[int, ...]) -> tuple[Series, ...]:
+    learn = {**_TRAIN, **_FAST, "train.steps": steps, "train.log_every": steps // 30, "train.validate_every": steps // 30}
+    return tuple(
+        Series(
+            f"{model}/{name}", _TRAINING, {"settings": {**learn, **_NETWORKS[model], "task.dataset": name}}, seeds,
+            resumable=True,
+        )
+        for name in names
+        for model in _NETWORKS
+    )  # fmt: skip
+
+
+def _overfits(names: tuple[str, ...]) -> tuple[Claim, ...]:
+    return tuple(
+        Claim(
+            name, f"{name}: the Spectral-RNN has the smallest gap between training and validation accuracy",
+            "Spectral-RNN is able to prevent overfitting", "Appendix C", f"{_WORK}:judge_overfitting", arguments={"name": name},
+        )
+        for name in names
+    )  # fmt: skip
+
+
+_DRAWN = ("CBF", "ArrowHead", "FaceAll")
+FIGURE_6 = Experiment(
+    "zhang-fig6", "CBF, ArrowHead and FaceAll: accuracy during training", "Figure 6", "cpu", 15,
+    "the Spectral-RNN overfits less", data=("ucr",), curves=f"{_WORK}:draw_learning",
+    quick=_curves(("CBF",), 300, (0, 1)), full=_curves(_DRAWN, 900, (0, 1, 2, 3, 4)),
+    claims=_overfits(_DRAWN), quick_claims=_overfits(("CBF",)),
+)  # fmt: skip
