@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.registry import make_task
@@ -34,6 +35,8 @@ TABLE = {
     "Lighting2": (60, 61, 637, 2, 49, 1570),
     "MiddlePhalanxOutlineCorrect": (291, 600, 80, 2, 10, 1410),
 }
+
+SPLITS = ("train", "validation", "test")
 
 
 def test_all_sets_of_the_table_are_known_by_both_names() -> None:
@@ -85,8 +88,35 @@ def test_a_series_is_read_in_order_and_its_label_counted_from_0(tmp_path: Path, 
         ({"dataset": "Wafer"}, "`dataset` must be one of FiftyWords, Adiac"),
         ({"features_per_step": 5}, "`features_per_step` must be a divisor"),
         ({"features_per_step": 0}, "`features_per_step`"),
+        ({"noise": -0.1}, "`noise` must be from 0 to 10, but is -0.1"),
+        ({"noise": float("nan")}, "`noise` must be from 0 to 10, but is nan"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         make_task("ucr", **settings)
+
+
+def test_refit_trains_on_all_series_and_scores_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path, monkeypatch)
+    held, whole = (make_task("ucr", dataset="CBF", refit=refit) for refit in (False, True))
+    counts = [{split: sum(len(batch.target) for batch in task.batches(split, 4)) for split in SPLITS} for task in (held, whole)]
+    assert counts[1]["train"] == counts[1]["validation"] == counts[0]["train"] + counts[0]["validation"]
+    assert counts[1]["test"] == counts[0]["test"]
+    seen = torch.cat([whole.train_batch(step, 1).input.flatten() for step in range(whole.epoch_steps(1))])
+    assert sorted(seen.tolist()) == sorted(next(iter(whole.batches("validation", 100))).input.flatten().tolist())
+
+
+def test_noise_is_drawn_anew_for_training_batches_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path, monkeypatch)
+    clean, noisy = (make_task("ucr", dataset="CBF", noise=noise) for noise in (0.0, 0.5))
+    count = clean.epoch_steps(4)
+    added = [noisy.train_batch(step, 4).input - clean.train_batch(step, 4).input for step in range(200)]
+    assert torch.equal(noisy.train_batch(3, 4).input, noisy.train_batch(3, 4).input)
+    assert not torch.equal(added[0], added[count])
+    drawn = torch.cat([one.flatten() for one in added])
+    assert abs(float(drawn.mean())) < 5 * 0.5 / len(drawn) ** 0.5
+    assert abs(float(drawn.std()) / 0.5 - 1) < 5 / (2 * len(drawn)) ** 0.5
+    for split in ("validation", "test"):
+        pairs = zip(clean.batches(split, 5), noisy.batches(split, 5), strict=True)
+        assert all(torch.equal(one.input, other.input) for one, other in pairs)

@@ -25,6 +25,8 @@ __all__ = [
 MODELS: dict[str, str] = {"rnn": "RNN", "lstm": "LSTM", "ornn": "oRNN", "spectral-rnn": "Spectral-RNN"}
 """The models of the table, by the key of their published numbers."""
 
+_DIGITS = 3  # of a printed accuracy
+
 
 def train_series(
     settings: Mapping[str, Any], seeds: Sequence[int], found: Mapping[str, Any] | None = None, choice: str = "chosen"
@@ -123,8 +125,9 @@ def _accuracies(cells: Mapping[str, Any], row: str, name: str) -> dict[str, list
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean with as many digits as are printed, None where a run diverged."""
     known = [value for value in values if value is not None]
-    return fmean(known) if len(known) == len(values) else None
+    return round(fmean(known), _DIGITS) if len(known) == len(values) else None
 
 
 def judge_set(cells: Mapping[str, Any], row: str, name: str, published: Mapping[str, float]) -> Judgement:

@@ -93,7 +93,8 @@ def _summary(names: tuple[str, ...], row: str, how: str, least: int) -> tuple[Cl
         ),
         Claim(
             f"{row}-best", f"Sets on which no model is more accurate than the Spectral-RNN, {how}",
-            f"{best} of {len(names)} sets", "Table 4", f"{_WORK}:judge_best", arguments={"row": row, "sets": list(names), "printed": best},
+            f"{best} of {len(names)} sets", "Table 4", f"{_WORK}:judge_best",
+            arguments={"row": row, "sets": list(names), "printed": best},
         ),
     )  # fmt: skip
 
@@ -112,7 +113,7 @@ _HELD = "a fifth held out, as printed"
 _WHOLE = "ours"
 
 TABLE_4 = Experiment(
-    "zhang-table4", "21 time series data sets: RNN, LSTM, oRNN, Spectral-RNN, parameter counts as printed", "Table 4", "cpu", 60,
+    "zhang-table4", "21 time series data sets: RNN, LSTM, oRNN, Spectral-RNN, parameters as printed", "Table 4", "cpu", 60,
     "printed accuracies and numbers of parameters", data=("ucr",), curves=f"{_WORK}:draw_accuracies",
     quick=_cells(_FEW, {"tuned": {"train.steps": 400, "train.validate_every": 400}}, 100, (0, 1)),
     full=_cells(_ALL, {"printed": {}, "tuned": {}}, 1000, (0, 1, 2, 3, 4)),

@@ -1,0 +1,122 @@
+"""Time series of Zhang, Lei and Dhillon: counted parameters, groups of seeds, and judges that can say no."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steadyrnn.experiments.base import Claim
+from steadyrnn.experiments.published.zhang import VALUES
+from steadyrnn.experiments.registry import EXPERIMENTS
+from steadyrnn.experiments.time_series import MODELS, judge_overfitting, search_series, train_series
+from steadyrnn.experiments.training import train_network
+from steadyrnn.jobs.configuration import Configuration
+from steadyrnn.jobs.work import Cell
+from steadyrnn.tasks.ucr_sets import UCR_SETS
+from steadyrnn.train.arguments import check_settings
+
+TABLE, FIGURE = EXPERIMENTS["zhang-table4"], EXPERIMENTS["zhang-fig6"]
+needs_data = pytest.mark.skipif("STEADYRNN_DATA" not in os.environ, reason="the UCR sets are not here")
+
+
+def claim(name: str) -> Claim:
+    return next(one for one in TABLE.claims if one.name == name)
+
+
+def decide(name: str, cells: dict[str, Any]) -> str:
+    return str(claim(name).decide("zhang", cells)["verdict"])
+
+
+@pytest.fixture
+def printed() -> dict[str, Any]:
+    """Cells that have just what the paper prints."""
+    cells: dict[str, Any] = {"parameters": {}}
+    for name in UCR_SETS:
+        for model in MODELS:
+            value, count = (VALUES[f"table4/{name}/{model}/{what}"].value for what in ("accuracy", "parameters"))
+            cells["parameters"][f"{name}/{model}"] = count
+            for row in ("printed", "tuned"):
+                cells[f"{row}/{model}/{name}"] = {"test": [value] * 5}
+    return cells
+
+
+def test_printed_numbers_are_judged_seen(printed: dict[str, Any]) -> None:
+    assert {one.decide("zhang", printed)["verdict"] for one in TABLE.claims} == {"seen"}
+
+
+@pytest.mark.parametrize("row", ["printed", "tuned"])
+def test_a_lower_accuracy_is_not_seen(printed: dict[str, Any], row: str) -> None:
+    printed[f"{row}/spectral-rnn/CBF"]["test"][0] -= 0.01
+    assert decide(f"{row}-CBF", printed) == "not seen"
+    assert decide(f"{row}-reached", printed) == "seen"  # 20 of 21
+    assert decide(f"{row}-GunPoint", printed) == "seen"
+
+
+def test_a_run_that_diverged_is_not_seen(printed: dict[str, Any]) -> None:
+    printed["tuned/spectral-rnn/CBF"]["test"][0] = None
+    assert decide("tuned-CBF", printed) == "not seen"
+
+
+def test_too_few_sets_are_not_seen(printed: dict[str, Any]) -> None:
+    for name in [*UCR_SETS][:7]:
+        printed[f"tuned/spectral-rnn/{name}"]["test"] = [0.0] * 5
+    assert decide("tuned-reached", printed) == "not seen"
+    assert decide("tuned-best", printed) == "not seen"
+
+
+def test_one_wrong_count_is_not_seen(printed: dict[str, Any]) -> None:
+    printed["parameters"]["CBF/lstm"] += 1
+    assert decide("parameters", printed) == "not seen"
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(0.1, "seen"), (0.3, "not seen")])
+def test_overfitting_is_the_gap_between_training_and_validation(gap: float, verdict: str) -> None:
+    gaps = {"rnn": 0.2, "lstm": 0.25, "ornn": 0.15, "spectral-rnn": gap}
+    cells = {
+        f"{model}/CBF/seed0": {"curve": {"train accuracy": [[1, 0.9]], "validation accuracy": [[1, 0.9 - size]]}}
+        for model, size in gaps.items()
+    }
+    assert judge_overfitting(cells, "CBF").verdict == verdict
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("experiment", [TABLE, FIGURE], ids=lambda one: one.id)
+def test_settings_of_every_cell_are_accepted(experiment: Any, quick: bool) -> None:
+    for cell in experiment.work(quick).cells:
+        for more in cell.arguments.get("candidates", [{}]) if cell.name != "parameters" else []:
+            check_settings(Configuration.from_dotted({**cell.arguments["settings"], **more}).train)
+
+
+@needs_data
+def test_all_networks_have_the_printed_number_of_parameters() -> None:
+    cell = next(cell for cell in TABLE.work().cells if cell.name == "parameters")
+    counted = {"parameters": resolved(cell)}
+    assert decide("parameters", counted) == "seen"
+    assert len(counted["parameters"]) == 84
+
+
+def resolved(cell: Cell) -> Any:
+    return cell.run({}, Path())
+
+
+SMALL = {
+    "task.name": "ucr", "task.dataset": "ItalyPowerDemand", "model.name": "rnn", "model.width": 4, "train.steps": 20,
+    "train.batch_size": 8, "train.validate_every": 10, "train.device": "cpu", "train.log_every": 10,
+}  # fmt: skip
+
+
+@needs_data
+def test_a_group_of_seeds_has_the_accuracies_of_separate_runs(tmp_path: Path) -> None:
+    together = train_series(SMALL, [0, 1])
+    apart = [train_network(SMALL, seed, tmp_path / f"{seed}") for seed in (0, 1)]
+    assert together["test"] == [one["test"]["accuracy"] for one in apart]
+    assert together["parameters"] == apart[0]["parameters"]
+
+
+@needs_data
+def test_a_search_takes_the_better_setting_and_the_best_without_noise() -> None:
+    rates = [{"train.optimizer.lr": 1e-7}, {"train.optimizer.lr": 0.02}, {"train.optimizer.lr": 0.02, "task.noise": 10.0}]
+    found = search_series({**SMALL, "train.steps": 60}, rates, [0, 1])
+    assert found["plain"] == {"train.optimizer.lr": 0.02}
+    assert len(found["tried"]) == 3
