@@ -206,7 +206,7 @@ def _request(task: str, values: Any) -> Request:
     model, width = given.get("model.name"), given.get("model.width")
     _check_name("model", model, SYSTEMS)
     resume = values.get("resume")
-    start = recipe(task, model, width) if resume is None else {}
+    start = recipe(task, model, width, given.get("train.schedule.name")) if resume is None else {}
     configuration = Configuration.from_dotted({**start, **given, "task.name": task}, values.get("format"))
     flags = {name: bool(values.get(name)) for name in ("quiet", "tensorboard", "print_config")}
     as_json, resumed = bool(values.get("json")), None if resume is None else Path(resume)

@@ -16,6 +16,7 @@ from steadyrnn.tasks.base import Batch, Task
 
 from .arguments import check_settings
 from .device import choose_device, device_context
+from .effects import check_effects
 from .group_step import GroupStepper, stack_inputs
 from .progress import Progress, Silent
 from .randomness import keep_random_state
@@ -253,6 +254,7 @@ def _check_arguments(group: object, tasks: object, settings: object, progress: o
     if len(each) != count:
         raise ArgumentError(f"`tasks` must hold one task for each of {count} members, but holds {len(each)}.")
     _check_tasks(each, settings)
+    check_effects(settings, group, each[0])
     return each
 
 
