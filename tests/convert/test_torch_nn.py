@@ -235,7 +235,7 @@ def test_a_stable_lstm_is_converted_to_the_last_bit(make: type[nn.Module], trans
 
 @pytest.mark.parametrize("make", [nn.LSTM, nn.LSTMCell])
 def test_an_lstm_outside_the_joint_set_is_refused_with_its_distance(make: type[nn.Module]) -> None:
-    with pytest.raises(ConstraintError, match=r"weight_.h.*nearest member is \d.*project=True"):
+    with pytest.raises(ConstraintError, match=r"weight_hh.*violation \d.*project=True"):
         from_torch(make(D, H), "stable-lstm")
 
 

@@ -8,10 +8,15 @@ from torch.nn.utils import parameters_to_vector
 
 from steadyrnn.experiments.base import Judgement
 from steadyrnn.experiments.landscape import (
+    Ending,
     Fit,
     LinearSpectral,
+    _descend,
     _name_end,
+    _places,
+    as_clipped,
     descend_from,
+    examine_end,
     judge_narrow,
     judge_wide,
 )
@@ -48,7 +53,8 @@ def test_jacobian_and_hessian_are_those_of_finite_differences() -> None:
     fit = pair()
     point = parameters_to_vector(fit.parameters).detach().clone()
     residuals, jacobian = fit.jacobian()
-    hessian = fit.hessian()
+    gradient, hessian = fit.derivatives()
+    torch.testing.assert_close(gradient, 2 * jacobian.T @ residuals, rtol=1e-10, atol=1e-12)
     step, direction = 1e-5, torch.randn(len(point), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     losses = [fit.loss_at(point + k * step * direction) for k in (-1, 0, 1)]
     slope = float(2 * residuals @ jacobian @ direction)
@@ -70,21 +76,88 @@ def test_a_student_that_starts_at_its_teacher_is_at_a_global_minimum() -> None:
     net = LinearSpectral(2, 3, 2, 0.5)
     fit = Fit(net, net.responses(6).detach())
     assert fit.loss_at(parameters_to_vector(fit.parameters).detach()) == 0.0
-    assert _name_end(0.0, 0.0, None, False) == "global"
+    assert _name_end(0.0, None) == "global"
 
 
 @pytest.mark.parametrize(
-    ("loss", "gradient", "lowest", "at_edge", "end"),
+    ("loss", "found", "end"),
     [
-        (1e-13, 1.0, None, False, "global"),
-        (0.1, 1e-9, 0.0, False, "local"),
-        (0.1, 1e-9, 0.0, True, "edge"),
-        (0.1, 1e-9, -1e-3, False, "open"),
-        (0.1, 1e-3, None, True, "open"),
+        (1e-13, None, "global"),
+        (0.1, None, "open"),
+        (0.1, Ending(1e-9, 0.0, None), "local"),
+        (0.1, Ending(1e-9, 0.0, 1e-3), "edge"),
+        (0.1, Ending(1e-9, -1e-3, 1e-3), "open"),
+        (0.1, Ending(1e-3, 0.0, 1e-3), "open"),
+        (0.1, Ending(1e-9, -1e-3, None), "open"),
     ],
 )
-def test_an_end_has_its_name(loss: float, gradient: float, lowest: float | None, at_edge: bool, end: str) -> None:
-    assert _name_end(loss, gradient, lowest, at_edge) == end
+def test_an_end_has_its_name(loss: float, found: Ending | None, end: str) -> None:
+    assert _name_end(loss, found) == end
+
+
+def one_unit(raw: float, weight: float, steps: int = 5) -> Fit:
+    """Return a student of one unit, its singular value between 0.9 and 1.1, against a teacher with another weight."""
+    torch.manual_seed(0)
+    student = LinearSpectral(1, 1, 1, 0.1)
+    with torch.no_grad():
+        student.rnn.get_parameter("transition_l0.h.raw2").fill_(raw)
+    return Fit(student, (weight ** torch.arange(steps, dtype=torch.float64)).reshape(steps, 1, 1))
+
+
+@pytest.mark.parametrize(("raw", "weight"), [(30.0, 1.8), (-30.0, 0.3)])
+def test_an_end_that_the_loss_presses_against_is_a_minimum_on_the_border(raw: float, weight: float) -> None:
+    """The nearest weight in the set is its end on the teacher's side."""
+    fit = one_unit(raw, weight)
+    losses, gradient = _descend(fit, 200)
+    found = examine_end(fit)
+    assert gradient < 1e-8
+    assert found.inward is not None
+    assert _name_end(losses[-1], found) == "edge"
+
+
+@pytest.mark.parametrize(("raw", "weight"), [(100.0, 0.3), (-100.0, 1.8), (100.0, 1.05)])
+def test_a_start_that_is_saturated_at_the_wrong_end_is_no_minimum(raw: float, weight: float) -> None:
+    """The gradient by the raw number vanishes there, but the loss falls when the singular value moves into the set."""
+    fit = one_unit(raw, weight)
+    losses, gradient = _descend(fit, 200)
+    found = examine_end(fit)
+    assert gradient < 1e-8 < found.slope
+    assert found.inward is None
+    assert _name_end(losses[-1], found) == "open"
+
+
+@pytest.mark.parametrize("raw", [14.0, -14.0])
+def test_a_singular_value_close_to_an_end_is_judged_by_its_own_gradient(raw: float) -> None:
+    """Not called saturated yet, but the slope of its sigmoid is 1e-6 and hides the gradient as well."""
+    fit = one_unit(raw, 1.0)
+    assert examine_end(fit).slope > 1e-3
+    assert examine_end(fit).inward is None
+
+
+@pytest.mark.parametrize("raw", [20.0, -20.0])
+def test_the_rate_into_the_set_is_that_of_finite_differences(raw: float) -> None:
+    fit = one_unit(raw, 1.8 if raw > 0 else 0.3)
+    student = fit.student
+    gain = float((student.readout @ student.rnn.weight_ih_l0).detach())
+    sigma, step = float(student.rnn.weight_hh_l0.detach()), 1e-6
+
+    def loss(weight: float) -> float:
+        response = gain * weight ** torch.arange(5, dtype=torch.float64)
+        return float((response - fit.target.flatten()).square().sum()) / fit.scale**2
+
+    inside = -1 if raw > 0 else 1
+    expected = (loss(sigma + inside * step) - loss(sigma - inside * step)) / (2 * step)
+    gradient = Fit(as_clipped(student), fit.target).derivatives()[0]
+    place = _places(student)
+    assert inside * float(gradient[place]) == pytest.approx(expected, rel=1e-6)
+    found = examine_end(fit)
+    assert found.inward == (pytest.approx(expected, rel=1e-6) if expected > 0 else None)
+
+
+def test_the_same_network_has_its_singular_values_as_parameters() -> None:
+    torch.manual_seed(1)
+    net = LinearSpectral(2, 4, 3, 0.5)
+    torch.testing.assert_close(as_clipped(net).responses(6), net.responses(6), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "judge"), [("wide", judge_wide), ("narrow", judge_narrow)])

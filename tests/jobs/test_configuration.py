@@ -70,6 +70,62 @@ def test_a_stored_configuration_has_the_options_it_was_made_with(tmp_path: Path)
     assert configure("mnist", "spectral-resnet", {"model.center": 0.5}).to_dict()["model"]["center"] == 0.5
 
 
+def write_config(folder: Path, model: dict[str, Any], train: dict[str, Any], name: str = "config.json") -> str:
+    """Write a configuration as an earlier release stored it; return its path."""
+    stored = {"format": 1, "task": {"name": "mnist"}, "model": model, "train": train}
+    (folder / name).write_text(json.dumps(stored))
+    return str(folder / name)
+
+
+@pytest.mark.parametrize("model", [{"name": "spectral-resnet"}, {"name": "spectral-resnet", "center": None}], ids=str)
+def test_an_option_that_a_stored_form_leaves_open_has_its_value_of_then(tmp_path: Path, model: dict[str, Any]) -> None:
+    path = write_config(tmp_path, model, {})
+    assert Configuration.from_dict(json.loads(Path(path).read_text())).model.center == 1.0
+    for words in ([], ["--train.steps", "3"], ["--model", "spectral-resnet"]):
+        assert read(["--config", path, *words]).configuration.model.center == 1.0
+    assert read(["--resume", str(tmp_path)]).configuration.model.center == 1.0
+    assert read(["--config", path, "--model.center", "0.5"]).configuration.model.center == 0.5
+
+
+@pytest.mark.parametrize("words", ["command line", "second file", "plain file"])
+def test_a_model_that_replaces_a_stored_one_has_the_options_of_today(tmp_path: Path, words: str) -> None:
+    old = write_config(tmp_path, {"name": "spectral-mlp", "width": 8}, {})
+    plain = tmp_path / "plain.yaml"
+    plain.write_text("model: {name: spectral-resnet}")
+    later = {"command line": ["--model", "spectral-resnet"], "plain file": ["--config", str(plain)]}
+    later["second file"] = ["--config", write_config(tmp_path, {"name": "spectral-resnet"}, {}, "second.json")]
+    asked = read(["--config", old, *later[words]]).configuration
+    assert (asked.model.name, asked.model.width) == ("spectral-resnet", 8)
+    assert complete(asked.model).center == (1.0 if words == "second file" else 0.0)  # that one was stored with a model itself
+
+
+def test_a_stored_model_that_is_replaced_leaves_no_former_option_behind(tmp_path: Path) -> None:
+    old = write_config(tmp_path, {"name": "spectral-resnet"}, {})
+    assert read(["--config", old, "--model", "mlp"]).configuration.model.center is None
+
+
+def test_clipping_of_a_stored_form_has_its_meaning_of_then(tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"name": "spectral-mlp"}, {"clip": {"norm": None, "recurrent": 0.25}})
+    stored = Configuration.from_dict(json.loads(Path(path).read_text())).train.clip
+    assert (stored.recurrent, stored.recurrent_of) == (0.25, "raw")
+    assert read(["--config", path]).configuration.train.clip == stored
+    assert read(["--config", path, "--train.clip.recurrent_of", "weight"]).configuration.train.clip.recurrent_of == "weight"
+
+
+@pytest.mark.parametrize("recurrent", [None, 0.25])
+def test_clipping_in_new_words_has_its_meaning_of_today(tmp_path: Path, recurrent: float | None) -> None:
+    path = write_config(tmp_path, {"name": "spectral-mlp"}, {"clip": {"norm": None, "recurrent": recurrent}})
+    clip = read(["--config", path, "--train.clip.recurrent", "0.5"]).configuration.train.clip
+    assert (clip.norm, clip.recurrent, clip.recurrent_of) == (None, 0.5, "weight")
+
+
+def test_a_stored_form_of_another_version_is_refused_whatever_is_said_beside_it(tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"name": "mlp"}, {})
+    Path(path).write_text(Path(path).read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ArgumentError, match="`format` of a configuration must be 1"):
+        read(["--config", path, "--model", "spectral-resnet"])
+
+
 @pytest.mark.parametrize("stored", [{"model": 3}, {"format": 1, "model": None}, {"format": 1, "model": {"name": ["a"]}}])
 def test_a_damaged_stored_configuration_is_refused(stored: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=r"`format`|`model`|`model\.name`"):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import steadyrnn as sr
-from steadyrnn.constraints.base import Kind, membership_tolerance
+from steadyrnn.constraints.base import Kind
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import CONSTRAINTS
+from steadyrnn.constraints.tolerance import membership_tolerance
 from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 import steadyrnn as sr
 from steadyrnn.constraints.ball import SpectralBall
-from steadyrnn.constraints.base import Constraint, Kind, membership_tolerance
+from steadyrnn.constraints.base import Constraint, Kind
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.householder import HouseholderOrthogonal
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.spectral import Spectral
+from steadyrnn.constraints.tolerance import membership_tolerance
 from steadyrnn.errors import ConstraintError, NotInvertibleError, ShapeError
 from steadyrnn.layers.cells import GRUCell, LSTMCell, RNNCell
 from steadyrnn.layers.gru import GRU

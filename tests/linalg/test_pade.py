@@ -67,8 +67,8 @@ def test_value_and_gradient_are_as_close_to_float64_as_those_by_eigenvectors(n: 
 def test_it_is_orthogonal_with_determinant_one(n: int, norm: float) -> None:
     value = exp_by_products(skew(n, norm).float())
     assert value is not None
-    assert orthogonality(value) <= 30
-    assert float(torch.linalg.det(value.double())) == pytest.approx(1, abs=1e-4)
+    assert orthogonality(value) <= 30  # so the determinant is 1 or -1 up to that
+    assert float(torch.linalg.slogdet(value.double()).sign) == 1.0
 
 
 @pytest.mark.parametrize("n", [64, 512])

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import steadyrnn as sr
 from steadyrnn.activations import ACTIVATIONS, LeakyReLU
-from steadyrnn.constraints.base import membership_tolerance
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.tolerance import membership_tolerance
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, SteadyError
 from steadyrnn.models.mlp import MLP
 from steadyrnn.models.resnet import ResNet
@@ -122,7 +122,8 @@ def test_blocks_around_one_explode_and_blocks_around_zero_do_not(center: float) 
 def test_every_square_weight_is_in_the_set(model: Model, name: str) -> None:
     slots = [module for module in made(model, weight=name).double().hidden.modules() if isinstance(module, Slot)]
     assert len(slots) == SQUARE_WEIGHTS[model]
-    assert all(slot.constraint.violation(slot.weight()) <= membership_tolerance(torch.ones(4, 4)) for slot in slots)
+    for slot in slots:
+        assert slot.constraint.violation(slot.weight()) <= membership_tolerance(slot.weight(), torch.float32)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import steadyrnn as sr
 from steadyrnn.constraints.registry import CONSTRAINTS, JOINT
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.tolerance import membership_tolerance
 from steadyrnn.errors import ShapeError
 from steadyrnn.layers.weights import RecurrentWeights
 
@@ -127,12 +128,18 @@ def gradients(module: nn.Module, data: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(total, wanted, materialize_grads=True))
 
 
-def violations(module: nn.Module) -> list[float]:
-    """Return how far each constrained weight of a module is outside its set."""
-    found = [slot.constraint.violation(slot.weight()) for slot in module.modules() if isinstance(slot, Slot)]
-    layers = [layer for layer in module.modules() if isinstance(layer, RecurrentWeights)]
-    found += [joint.violation(*layer._jointly(end)) for layer in layers for end, joint in layer._joint.items()]
-    return [float(violation) for violation in found]
+def violations(module: nn.Module, before: torch.dtype | None = None) -> list[tuple[float, float]]:
+    """Return how far each constrained weight is outside its set, and how far rounding may leave it.
+
+    ``before`` is another dtype that the weights have been stored in.
+    """
+    weights = [(slot.constraint, slot.weight()) for slot in module.modules() if isinstance(slot, Slot)]
+    found = [(float(owner.violation(weight)), membership_tolerance(weight, before)) for owner, weight in weights]
+    for layer in (layer for layer in module.modules() if isinstance(layer, RecurrentWeights)):
+        coarser = max(((own := next(layer.parameters()).dtype), before or own), key=lambda dtype: torch.finfo(dtype).eps)
+        for end, joint in layer._joint.items():
+            found.append(joint.worst_row(*(None if given is None else given.to(coarser) for given in layer._jointly(end))))
+    return found
 
 
 @contextmanager

@@ -305,6 +305,36 @@ def test_tasks_that_cannot_run_side_by_side_are_refused() -> None:
         train_group(last, TensorRegression(ragged, ragged), settings())
 
 
+class Shortened(TensorRegression):
+    """A task with another part than its own for validation or test."""
+
+    def __init__(self, like: TensorRegression, split: str, part: Part) -> None:
+        super().__init__(like.parts["train"], like.parts["validation"])
+        self.parts = {"test": self.parts["validation"], **self.parts, split: part}
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize(("rows", "message"), [(12, "same number of batches in the split '{split}'"), (3, "of one shape")])
+def test_splits_of_several_lengths_are_refused_before_a_step(split: str, rows: int, message: str) -> None:
+    """Four rows of each task are one batch; twelve are three, and three are a smaller one."""
+    many, tasks = group(make_models(torch.float64)), make_tasks(torch.float64)
+    whole = tasks[3].parts["train"]  # type: ignore[attr-defined]
+    other = Shortened(tasks[3], split, Part(whole.input[:, :rows], whole.target[:, :rows]))  # type: ignore[arg-type]
+    before = [weights(model) for model in many.members]
+    with pytest.raises(ArgumentError, match=message.format(split=split)):
+        train_group(many, [*tasks[:3], other], settings(evaluation_batch_size=4))
+    assert all(torch.equal(weights(model), kept) for model, kept in zip(many.members, before, strict=True))
+
+
+def test_a_split_without_examples_is_refused_before_a_step() -> None:
+    many, tasks = group(make_models(torch.float64)), make_tasks(torch.float64)
+    part = tasks[0].parts["train"]  # type: ignore[attr-defined]
+    before = [weights(model) for model in many.members]
+    with pytest.raises(DataError, match="'validation' of the tasks has no examples"):
+        train_group(many, _Empty(part, part), settings())
+    assert all(torch.equal(weights(model), kept) for model, kept in zip(many.members, before, strict=True))
+
+
 class _Empty(TensorRegression):
     """A task whose validation split has no batch."""
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import RunError, printable, suggestion
-from steadyrnn.jobs.configuration import Configuration
+from steadyrnn.jobs.configuration import Configuration, complete_stored
 from steadyrnn.jobs.recipes import recipe
 from steadyrnn.jobs.settings_file import read_settings
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.registry import TASKS
 from steadyrnn.tasks.settings import TaskSettings
-from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
 
 from .complaints import unknown_option
@@ -188,9 +187,24 @@ def _read_files(line: CommandLine) -> list[Mapping[str, Any]]:
             _refuse(f"there is no file {str(path)!r}.")
         else:
             found.append(settings)
-    if line.resume is not None and isinstance(found[0].get("train"), Mapping):
-        found[0] = {**found[0], "train": complete_older(found[0]["train"])}
-    return found
+    return [_complete(file, found[place + 1 :], line) for place, file in enumerate(found)]
+
+
+def _complete(file: Mapping[str, Any], later: Sequence[Mapping[str, Any]], line: CommandLine) -> Mapping[str, Any]:
+    """Return a file with the meaning it was stored with; what later files or the command line say has today's meaning."""
+    if file.get("format") is None:
+        return file
+    replaced = {
+        "model": _given("model.name", later, line) not in (None, get_nested(file, "model.name")),
+        "train": line.resume is None and _given("train.clip.recurrent", later, line) is not None,
+    }
+    return {**complete_stored(file), **{part: file[part] for part in replaced if replaced[part] and part in file}}
+
+
+def _given(name: str, files: Sequence[Mapping[str, Any]], line: CommandLine) -> Any:
+    """Return what the command line, or the last of some files that has it, says of a setting; None where none does."""
+    values = [value_of(line.words, f"--{name}", FLAGS), *(get_nested(file, name) for file in reversed(files))]
+    return next((value for value in values if value is not None), None)
 
 
 def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,8 +220,8 @@ def _request(task: str, values: Any) -> Request:
     model, width = given.get("model.name"), given.get("model.width")
     _check_name("model", model, SYSTEMS)
     resume = values.get("resume")
-    start = recipe(task, model, width) if resume is None else {}
-    configuration = Configuration.from_dotted({**start, **given, "task.name": task}, values.get("format"))
+    start = recipe(task, model, width, given.get("train.schedule.name")) if resume is None else {}
+    configuration = Configuration.from_dotted({**start, **given, "task.name": task})
     flags = {name: bool(values.get(name)) for name in ("quiet", "tensorboard", "print_config")}
     as_json, resumed = bool(values.get("json")), None if resume is None else Path(resume)
     return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, **flags)

@@ -32,6 +32,8 @@ from steadyrnn.errors import (
 )
 from steadyrnn.linalg.operators import DiagonalLowRank
 
+from .tolerance import membership_tolerance
+
 __all__ = [
     "DTYPES",
     "Constraint",
@@ -39,7 +41,6 @@ __all__ = [
     "Membership",
     "Projected",
     "distance_from_interval",
-    "membership_tolerance",
     "warn_of_change",
     "widen",
     "working_dtype",
@@ -82,16 +83,6 @@ class Kind(Enum):
     PROJECTION = "projection"
     RECENTRED = "recentred"
     BASELINE = "baseline"
-
-
-def membership_tolerance(matrix: Tensor) -> float:
-    """Return how far outside the set rounding alone may leave a matrix of this size and dtype.
-
-    Example:
-        >>> membership_tolerance(torch.zeros(4, 4, dtype=torch.float64)) == 64 * 2**-52
-        True
-    """
-    return float(16 * max(*matrix.shape, 1) * torch.finfo(matrix.dtype).eps)
 
 
 def distance_from_interval(matrix: Tensor, low: float, high: float) -> Tensor:

@@ -9,6 +9,8 @@ from torch.nn.functional import pad
 
 from steadyrnn.linalg.projections import project_rows_l1
 
+from .tolerance import entry_rounding
+
 __all__ = ["ForgetGate", "ForgetLimits", "project_forget_gate", "row_sums", "rows_into_ball"]
 
 
@@ -43,6 +45,14 @@ class ForgetGate(NamedTuple):
     def excess(self, limits: ForgetLimits) -> Tensor:
         """Return how far each row is outside the set, shape (H,); at most 0 inside."""
         return torch.maximum(self.sums(limits.input_bound) - limits.bound, row_sums(self.w) - limits.radius)
+
+    def rounding(self) -> "ForgetGate":
+        """Return how far rounding to its dtype may have moved each number, in float64."""
+        return ForgetGate(entry_rounding(self.w), entry_rounding(self.u), tuple(map(entry_rounding, self.biases)))
+
+    def sizes(self) -> "ForgetGate":
+        """Return absolute values."""
+        return ForgetGate(self.w.abs(), self.u.abs(), tuple(bias.abs() for bias in self.biases))
 
     def like(self, other: "ForgetGate") -> "ForgetGate":
         """Return the same rows in the dtypes of others."""

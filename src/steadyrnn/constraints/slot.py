@@ -15,10 +15,11 @@ from steadyrnn.checks import constant_in_onnx, without_autocast
 from steadyrnn.errors import ConstraintError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
-from .base import Constraint, Kind, Membership, Projected, membership_tolerance, warn_of_change, widen
+from .base import Constraint, Kind, Membership, Projected, warn_of_change, widen
 from .gradient_limit import limit_gradient
 from .held import Holder
 from .loading import put_back, remember
+from .tolerance import membership_tolerance
 
 __all__ = ["RawTensors", "Slot", "cached", "can_leave", "is_sharded", "membership_of", "whole", "write"]
 
@@ -190,9 +191,7 @@ class Slot(Holder, RawTensors, Projected):
     def assign(self, matrix: Tensor) -> None:
         """Set the raw tensors so that the weight is ``matrix``, which must be a member of the set."""
         wide = matrix.detach().to(self.raw0.device)
-        # rounded to the coarser of both dtypes, now or before
-        allowed = max(membership_tolerance(wide), membership_tolerance(wide.to(self.raw0.dtype)))
-        self.write(self.constraint.right_inverse(widen(wide)[0], allowed))
+        self.write(self.constraint.right_inverse(widen(wide)[0], membership_tolerance(wide, self.raw0.dtype)))
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -272,8 +271,8 @@ def can_leave(constraint: Constraint) -> bool:
 
 def membership_of(constraint: Constraint, weight: Tensor) -> Membership:
     """Return where a weight is; one in float64 may have been stored in float32, and be outside by that rounding."""
-    narrow = weight.float() if weight.dtype == torch.float64 else weight
-    return Membership("", str(constraint), float(constraint.violation(weight)), membership_tolerance(narrow))
+    narrow = torch.float32 if weight.dtype == torch.float64 else weight.dtype
+    return Membership("", str(constraint), float(constraint.violation(weight)), membership_tolerance(weight, narrow))
 
 
 def _remember(slot: Slot, *_: object) -> None:

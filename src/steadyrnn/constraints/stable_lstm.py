@@ -12,6 +12,7 @@ from steadyrnn.errors import ArgumentError, ShapeError
 
 from .base import Kind
 from .forget_gate import ForgetGate, ForgetLimits, project_forget_gate, row_sums, rows_into_ball
+from .tolerance import entry_rounding
 
 __all__ = ["StableLSTM"]
 
@@ -110,11 +111,43 @@ class StableLSTM:
             bias_ih: Shape ``(4H,)``, or None.
             bias_hh: Shape ``(4H,)``, or None.
         """
+        excess, _ = self._rows(weight_ih, weight_hh, bias_ih, bias_hh)
+        return excess.amax().clamp(min=0)
+
+    @torch.no_grad()
+    def worst_row(
+        self, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None = None, bias_hh: Tensor | None = None
+    ) -> tuple[float, float]:
+        r"""Return how far one row is above its bound, at least 0, and how far rounding may leave it there.
+
+        It is the row that is farthest beyond its rounding. A row of a member that is rounded to the dtype has, with
+        :math:`r` of :func:`~steadyrnn.constraints.tolerance.entry_rounding`, a sum of at most
+        :math:`\sum_k r(w_k)` above its bound; in the forget gate beside
+        :math:`B \sum_k r(u_k) + \sum r(b)`. To that comes the rounding of the sum itself in float64. Arguments as in
+        :meth:`violation`.
+
+        Example:
+            >>> weights = torch.zeros(4, 1), torch.tensor([[0.0], [0.0], [0.5], [0.0]])
+            >>> [round(number, 9) for number in sr.constraints.StableLSTM().worst_row(*weights)]
+            [0.4109, 3e-08]
+        """
+        excess, allowed = self._rows(weight_ih, weight_hh, bias_ih, bias_hh)
+        worst = int((excess - allowed).argmax())
+        return float(excess[worst].clamp(min=0)), float(allowed[worst])
+
+    def _rows(
+        self, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return how far each inequality is from holding, shape (5H,), and how far rounding may leave it from that."""
         size = _check_shapes(weight_ih, weight_hh, bias_ih, bias_hh)
         biases = tuple(bias[size : 2 * size] for bias in (bias_ih, bias_hh) if bias is not None)
         forget = ForgetGate(weight_hh[size : 2 * size], weight_ih[size : 2 * size], biases)
-        sums = zip(row_sums(weight_hh).split(size), self.radii, strict=True)
-        return torch.stack([forget.excess(self.limits), *(rows - radius for rows, radius in sums)]).amax().clamp(min=0)
+        radii = torch.tensor(self.radii, dtype=torch.float64, device=weight_hh.device).repeat_interleave(size)
+        excess = torch.cat([forget.sums(self.input_bound) - self.limits.bound, row_sums(weight_hh) - radii])
+        moved = torch.cat([forget.rounding().sums(self.input_bound), row_sums(entry_rounding(weight_hh))])
+        sizes = torch.cat([forget.sizes().sums(self.input_bound) + abs(self.limits.bound), row_sums(weight_hh) + radii])
+        terms = weight_hh.shape[1] + weight_ih.shape[1] + 4
+        return excess, moved + 2 * terms * torch.finfo(torch.float64).eps * sizes
 
     @torch.no_grad()
     def project(

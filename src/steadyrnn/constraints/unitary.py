@@ -12,7 +12,7 @@ from steadyrnn.linalg.exponential import exp_skew, log_orthogonal
 from steadyrnn.linalg.projections import polar_factor
 from steadyrnn.linalg.unitary import complexify, realify, restricted_unitary
 
-from .base import Constraint, working_dtype
+from .base import Constraint, distance_from_interval, working_dtype
 from .orthogonality import distance_to_orthogonal
 
 __all__ = ["FullUnitary", "RestrictedUnitary"]
@@ -35,10 +35,10 @@ def _to_complex_form(matrix: Tensor) -> Tensor:
 
 
 def _violation(matrix: Tensor) -> Tensor:
-    """Return the distance to the complex form in Frobenius norm, plus that of its orthogonality in spectral norm."""
+    """Return the distance to the complex form plus the distance of that form to orthogonality, both in spectral norm."""
     wide = matrix.detach().double()
     near = _to_complex_form(wide)
-    return distance_to_orthogonal(near) + (wide - near).square().sum().sqrt()
+    return distance_to_orthogonal(near) + distance_from_interval(wide - near, 0.0, 0.0)
 
 
 def _project(matrix: Tensor) -> Tensor:

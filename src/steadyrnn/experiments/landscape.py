@@ -1,25 +1,29 @@
 """The loss of linear Spectral-RNNs from many starts: evidence on local minima, which the paper announces and does not prove."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from steadyrnn.constraints.spectral import Spectral
+from steadyrnn.constraints.spectral import Spectral, into_interval
 from steadyrnn.layers.rnn import RNN
 
 from .base import Judgement, judge_numbers
 from .curves import Axis, Line, Mark, Panel
 
-__all__ = ["ENDS", "Fit", "LinearSpectral", "descend_from", "judge_narrow", "judge_wide", "show_descents"]
+__all__ = [
+    *("ENDS", "Ending", "Fit", "LinearSpectral", "as_clipped", "descend_from", "examine_end", "judge_narrow", "judge_wide"),
+    "show_descents",
+]
 
 ENDS: dict[str, str] = {
     "global": "the loss is zero to rounding",
-    "local": "a local minimum above zero: the gradient vanishes and no direction curves downwards",
-    "edge": "stopped above zero with a singular value at the end of its range, where the slope of its sigmoid vanishes too",
-    "open": "none of these within the given rounds",
+    "local": "a local minimum above zero, inside the set: the gradient vanishes and no direction curves downwards",
+    "edge": "a local minimum above zero on the border of the set: the loss rises when any singular value that is at the end of "
+    "its range moves inside, and in all other directions the gradient vanishes and nothing curves downwards",
+    "open": "none of these: out of rounds, or stuck where the slope of a sigmoid vanishes and the loss falls into the set",
 }
 """Where a descent can end."""
 
@@ -27,6 +31,7 @@ _ZERO = 1e-12  # relative loss of a global minimum
 _FLAT = 1e-8  # norm of the gradient of the relative loss that counts as none
 _CURVED = 1e-7  # curvature below its negative counts as downwards
 _SATURATED = 15.0  # raw singular values beyond it are at the end of their range
+_RAW = "rnn.transition_l0.h.raw2"  # the singular values of a network: raw ones, or with ``sigma="clip"`` themselves
 
 
 class LinearSpectral(nn.Module):
@@ -40,17 +45,17 @@ class LinearSpectral(nn.Module):
         units: H.
         outputs: Number of outputs.
         radius: Singular values of W lie between 1 - radius and 1 + radius.
+        sigma: How they are kept there: ``"sigmoid"`` of raw ones, or ``"clip"``, where they are parameters themselves.
 
     Example:
         >>> LinearSpectral(2, 4, 3, 0.1).responses(5).shape
         torch.Size([5, 2, 3])
     """
 
-    def __init__(self, inputs: int, units: int, outputs: int, radius: float) -> None:
+    def __init__(self, inputs: int, units: int, outputs: int, radius: float, sigma: str = "sigmoid") -> None:
         super().__init__()
-        self.rnn = RNN(
-            inputs, units, nonlinearity="identity", bias=False, transition=Spectral(radius=radius), dtype=torch.float64
-        )
+        self.radius, transition = radius, Spectral(radius=radius, sigma=sigma)
+        self.rnn = RNN(inputs, units, nonlinearity="identity", bias=False, transition=transition, dtype=torch.float64)
         self.readout = nn.Parameter(torch.empty(outputs, units, dtype=torch.float64))
         with torch.no_grad():  # anywhere in the set, not only near its middle
             for parameter in self.parameters():
@@ -75,7 +80,7 @@ class Fit:
     def __init__(self, student: LinearSpectral, target: Tensor) -> None:
         self.student, self.target = student, target
         self.scale = float(target.norm())
-        self.parameters = list(student.parameters())
+        self.parameters = [one for one in student.parameters() if one.numel()]  # a single unit has no reflectors
 
     def residuals(self) -> Tensor:
         """Return the relative residuals, shape (M,)."""
@@ -93,14 +98,81 @@ class Fit:
         rows = [parameters_to_vector(torch.autograd.grad(one, self.parameters, retain_graph=True)) for one in residuals]
         return residuals.detach(), torch.stack(rows)
 
-    def hessian(self) -> Tensor:
-        """Return the Hessian of the relative loss, shape (P, P)."""
+    def derivatives(self) -> tuple[Tensor, Tensor]:
+        """Return gradient (P,) and Hessian (P, P) of the relative loss."""
         gradient = parameters_to_vector(
             torch.autograd.grad(self.residuals().square().sum(), self.parameters, create_graph=True)
         )
         rows = [parameters_to_vector(torch.autograd.grad(one, self.parameters, retain_graph=True)) for one in gradient]
         found = torch.stack(rows)
-        return (found + found.T) / 2
+        return gradient.detach(), (found + found.T) / 2
+
+
+def as_clipped(student: LinearSpectral) -> LinearSpectral:
+    """Return the same network with its singular values as parameters, instead of raw numbers that sigmoids are taken of.
+
+    Example:
+        >>> float(as_clipped(LinearSpectral(1, 1, 1, 0.5)).rnn.weight_hh_l0.detach()) < 1.5
+        True
+    """
+    state = student.state_dict()
+    sizes = student.rnn.input_size, student.rnn.hidden_size, len(student.readout), student.radius
+    with torch.random.fork_rng(devices=[]):
+        twin = LinearSpectral(*sizes, sigma="clip")
+    twin.load_state_dict({**state, _RAW: into_interval(state[_RAW], 1.0, student.radius)})
+    return twin
+
+
+class Ending(NamedTuple):
+    """What the loss does around a point, by the singular values themselves instead of their raw numbers.
+
+    Attributes:
+        slope: Norm of the gradient in the directions that the set leaves free.
+        curvature: Lowest curvature in these directions.
+        inward: Least rate at which the loss rises when a singular value that is held at the end of its range moves inside;
+            None where none is held.
+    """
+
+    slope: float
+    curvature: float
+    inward: float | None
+
+
+def examine_end(fit: Fit) -> Ending:
+    r"""Return what decides whether a student is at a local minimum over the set of its weights.
+
+    The gradient by a raw singular value is that by the singular value times the slope of a sigmoid, so it vanishes at both
+    ends of the range whatever the loss does there. A point of a box is a local minimum if the loss rises into the box along
+    every coordinate that is at an end, and in the other directions the gradient vanishes and the curvature is positive
+    (the conditions of Karush, Kuhn and Tucker, with strict complementarity). A singular value is held at its end if the loss
+    rises by more than rounding when it moves inside; all others are free.
+
+    Args:
+        fit: With a student whose singular values come from sigmoids.
+
+    Example:
+        >>> teacher, student = (LinearSpectral(1, 2, 1, 0.5) for _ in range(2))
+        >>> examine_end(Fit(student, teacher.responses(3).detach())).slope > 0
+        True
+    """
+    raw, places = fit.student.get_parameter(_RAW).detach(), _places(fit.student)
+    gradient, hessian = Fit(as_clipped(fit.student), fit.target).derivatives()
+    inward = torch.zeros_like(gradient)
+    inward[places] = torch.where(raw.abs() > _SATURATED, -raw.sign() * gradient[places], 0.0)
+    held = inward > _FLAT
+    free = ~held
+    lowest = float(torch.linalg.eigvalsh(hessian[free][:, free])[0])
+    return Ending(float(gradient[free].norm()), lowest, float(inward[held].min()) if bool(held.any()) else None)
+
+
+def _places(student: LinearSpectral) -> slice:
+    """Return where the singular values are among all parameters."""
+    start = 0
+    for name, parameter in student.named_parameters():
+        if name == _RAW:
+            break
+        start += parameter.numel()
+    return slice(start, start + parameter.numel())
 
 
 def descend_from(seed: int, inputs: int, units: int, outputs: int, steps: int, radius: float, rounds: int) -> dict[str, Any]:
@@ -119,8 +191,8 @@ def descend_from(seed: int, inputs: int, units: int, outputs: int, steps: int, r
         rounds: Steps of the method, at most.
 
     Returns:
-        ``end`` (of :data:`ENDS`); loss and norm of its gradient, relative to the loss of a network that answers 0; the lowest
-        curvature, where the gradient vanishes above zero; the losses on the way.
+        ``end`` (of :data:`ENDS`); loss and norm of its gradient by the raw parameters, relative to the loss of a network that
+        answers 0; where that vanishes above zero, the numbers of :class:`Ending`; the losses on the way.
 
     Example:
         >>> descend_from(1, inputs=1, units=2, outputs=1, steps=4, radius=0.1, rounds=100)["end"] in ENDS
@@ -131,9 +203,9 @@ def descend_from(seed: int, inputs: int, units: int, outputs: int, steps: int, r
         teacher, student = (LinearSpectral(inputs, units, outputs, radius) for _ in range(2))
     fit = Fit(student, teacher.responses(steps).detach())
     losses, gradient = _descend(fit, rounds)
-    lowest = float(torch.linalg.eigvalsh(fit.hessian())[0]) if losses[-1] > _ZERO and gradient < _FLAT else None
-    end = _name_end(losses[-1], gradient, lowest, _is_at_edge(student))
-    return {"end": end, "loss": losses[-1], "gradient": gradient, "curvature": lowest, "losses": losses[::10]}
+    found = examine_end(fit) if losses[-1] > _ZERO and gradient < _FLAT else None
+    numbers = dict.fromkeys(Ending._fields) if found is None else found._asdict()
+    return {"end": _name_end(losses[-1], found), "loss": losses[-1], "gradient": gradient, **numbers, "losses": losses[::10]}
 
 
 def _descend(fit: Fit, rounds: int) -> tuple[list[float], float]:
@@ -161,19 +233,13 @@ def _descend(fit: Fit, rounds: int) -> tuple[list[float], float]:
     return losses, norm
 
 
-def _is_at_edge(student: LinearSpectral) -> bool:
-    """Say whether a raw singular value, of which a sigmoid is taken, is beyond any that counts as inside."""
-    with torch.no_grad():
-        return float(student.rnn.get_parameter("transition_l0.h.raw2").abs().max()) > _SATURATED
-
-
-def _name_end(loss: float, gradient: float, lowest: float | None, at_edge: bool) -> str:
+def _name_end(loss: float, found: Ending | None) -> str:
     """Return a name of :data:`ENDS`."""
     if loss < _ZERO:
         return "global"
-    if gradient >= _FLAT or lowest is None or lowest < -_CURVED:
+    if found is None or found.slope >= _FLAT or found.curvature < -_CURVED:
         return "open"
-    return "edge" if at_edge else "local"
+    return "local" if found.inward is None else "edge"
 
 
 def judge_narrow(cells: Mapping[str, Any]) -> Judgement:
@@ -187,13 +253,13 @@ def judge_wide(cells: Mapping[str, Any]) -> Judgement:
 
 
 def _judge(cells: Mapping[str, Any], start: str) -> Judgement:
-    """Judge by the descents that finished; one that did not is evidence of nothing, and keeps the claim from being seen."""
+    """Judge by the minima found; a descent that ended in none is evidence of nothing, and keeps the claim from being seen."""
     ends = [cell["end"] for name, cell in cells.items() if name.startswith(start)]
     count = {end: ends.count(end) for end in ENDS}
     finished = len(ends) - count["open"]
     text = (
-        f"{finished} of {len(ends)} descents finished: {count['global']} at loss 0, {count['edge']} stopped at the edge "
-        f"of the set, where a singular value is at the end of its range, {count['local']} at a local minimum inside"
+        f"{finished} of {len(ends)} descents ended in a minimum: {count['global']} at loss 0, {count['edge']} at a local "
+        f"minimum on the border of the set, {count['local']} at a local minimum inside; {count['open']} did not"
     )
     verdict = "seen" if count["global"] == len(ends) else "not seen"
     return judge_numbers(verdict, text, [float(end == "global") for end in ends], "share at loss 0")

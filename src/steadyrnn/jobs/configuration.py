@@ -10,9 +10,10 @@ from steadyrnn.models.registry import FORMER_OPTIONS, SYSTEMS
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.registry import TASKS
 from steadyrnn.tasks.settings import TaskSettings
+from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["FORMAT", "Configuration", "make_settings"]
+__all__ = ["FORMAT", "Configuration", "complete_stored", "make_settings"]
 
 FORMAT = 1
 """The version of the form a configuration is stored in."""
@@ -58,13 +59,7 @@ class Configuration:
             >>> Configuration.from_dict(stored).train.steps
             3
         """
-        if stored.get("format") != FORMAT:
-            raise ArgumentError(f"`format` of a configuration must be {FORMAT}, but is {_brief(stored.get('format'))}.")
-        model = stored.get("model")
-        if not isinstance(model, Mapping):
-            return cls._parse(stored)
-        former = FORMER_OPTIONS.get(str(model.get("name")), {})
-        return cls._parse({**stored, "model": {**former, **model}})
+        return cls._parse(complete_stored(stored))
 
     @classmethod
     def _parse(cls, stored: Mapping[str, Any]) -> "Configuration":
@@ -86,23 +81,47 @@ class Configuration:
         return cls(name, *parts)
 
     @classmethod
-    def from_dotted(cls, settings: Mapping[str, Any], format: Any = None) -> "Configuration":
-        """Return the configuration of settings by their dotted names; those that are left out have their defaults.
-
-        With a ``format`` they come from a stored form, and have the defaults of the release that stored it.
+    def from_dotted(cls, settings: Mapping[str, Any]) -> "Configuration":
+        """Return the configuration of settings by their dotted names; those that are left out have their defaults of today.
 
         Example:
             >>> Configuration.from_dotted({"task.name": "copy", "train.clip.norm": 1.0}).train.clip.norm
             1.0
         """
-        stored: dict[str, Any] = {"format": format, "task": {}, "model": {}, "train": {}}
+        stored: dict[str, Any] = {"task": {}, "model": {}, "train": {}}
         for path, value in settings.items():
             *parts, last = path.split(".")
             place = stored
             for part in parts:
                 place = place.setdefault(part, {})
             place[last] = value
-        return cls._parse(stored) if format is None else cls.from_dict(stored)
+        return cls._parse(stored)
+
+
+def complete_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored form as this release would have stored it: defaults of an earlier one that have changed are written out.
+
+    An option of the model that is null was left open, as one that is missing.
+
+    Raises:
+        ArgumentError: The form is of another version.
+
+    Example:
+        >>> old = {"format": 1, "model": {"name": "spectral-resnet", "center": None}, "train": {"clip": {"recurrent": 0.5}}}
+        >>> new = complete_stored(old)
+        >>> new["model"]["center"], new["train"]["clip"]["recurrent_of"]
+        (1.0, 'raw')
+    """
+    if stored.get("format") != FORMAT:
+        raise ArgumentError(f"`format` of a configuration must be {FORMAT}, but is {_brief(stored.get('format'))}.")
+    complete = dict(stored)
+    model, train = stored.get("model"), stored.get("train")
+    if isinstance(model, Mapping):
+        former = FORMER_OPTIONS.get(str(model.get("name")), {})
+        complete["model"] = {**model, **{name: value for name, value in former.items() if model.get(name) is None}}
+    if isinstance(train, Mapping):
+        complete["train"] = complete_older(train)
+    return complete
 
 
 def make_settings(cls: type[S], values: Mapping[str, Any], path: str) -> S:

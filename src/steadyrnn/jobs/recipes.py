@@ -12,17 +12,19 @@ from .configuration import Configuration
 __all__ = ["configure", "recipe"]
 
 
-def recipe(task: str, model: str | None, width: int | None = None) -> Mapping[str, Any]:
+def recipe(task: str, model: str | None, width: int | None = None, schedule: str | None = None) -> Mapping[str, Any]:
     """Return the settings a task starts from with a model; None is the task's own choice of model, or the default one.
 
-    A model's options are left out where another model than the recipe's is given. In a model of another width, all
-    reflectors are as many as its units.
+    A model's options are left out where another model than the recipe's is given, and so are those of its schedule where
+    another ``schedule`` is. In a model of another width, all reflectors are as many as its units.
 
     Example:
         >>> recipe("mnist", None)["model.name"], "model.name" in recipe("mnist", "resnet")
         ('spectral-mlp', False)
         >>> recipe("copy", None, width=32)["model.reflectors"]
         32
+        >>> "train.schedule.factor" in recipe("ptb", None), "train.schedule.factor" in recipe("ptb", None, schedule="cosine")
+        (True, False)
     """
     record = TASKS[task]
     start = dict(record.recipe)
@@ -33,6 +35,8 @@ def recipe(task: str, model: str | None, width: int | None = None) -> Mapping[st
     start.update(record.model_recipes.get(model or own or ModelSettings().name, {}))
     if width is not None and "model.reflectors" in start and start["model.reflectors"] > width > 0:
         start["model.reflectors"] = width
+    if schedule not in (None, start.get("train.schedule.name")):
+        start = {name: value for name, value in start.items() if not name.startswith("train.schedule.")}
     return start
 
 
@@ -53,5 +57,5 @@ def configure(task: str, model: str | None = None, settings: Mapping[str, Any] |
         raise ArgumentError(not_among("task", task, TASKS))
     given = {**(settings or {}), **({} if model is None else {"model.name": model})}
     width = given.get("model.width")
-    start = recipe(task, given.get("model.name"), width if isinstance(width, int) else None)
+    start = recipe(task, given.get("model.name"), width if isinstance(width, int) else None, given.get("train.schedule.name"))
     return Configuration.from_dotted({**start, **given, "task.name": task})

@@ -14,6 +14,7 @@ from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 from steadyrnn.train.arguments import check_settings
 from steadyrnn.train.device import choose_device, device_context
+from steadyrnn.train.effects import check_effects
 from steadyrnn.train.progress import make_progress
 from steadyrnn.train.randomness import seed_everything
 from steadyrnn.train.settings import TrainSettings
@@ -87,6 +88,8 @@ def train_network(
         task = build_task(configuration)
         seed_everything(settings.seed)  # the model's first weights come from it
         model = build_model(configuration.model, task.interface)
+        if resume is None:
+            check_effects(settings, model, task)
         facts = collect_facts(configuration, task, model)
         resumed = None if resume is None else Path(resume)
         with _open(configuration, Path(out), resumed, command, facts, tensorboard) as run:

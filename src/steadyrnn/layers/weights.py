@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.checks import check_positive_int, check_weight, refuse_quantization, refuse_script
-from steadyrnn.constraints.base import Constraint, Membership, Projected, membership_tolerance
+from steadyrnn.constraints.base import Constraint, Membership, Projected
 from steadyrnn.constraints.computed import as_computed
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.held import Holder
@@ -245,8 +245,7 @@ class RecurrentWeights(Holder, Projected, ABC):
         for end, joint in self._joint.items():
             weight_ih, weight_hh, *biases = given = [_whole(tensor) for tensor in self._jointly(end)]
             if not any(tensor is not None and tensor.is_meta for tensor in given):
-                violation = float(joint.violation(weight_ih, weight_hh, *biases))
-                found.append(Membership(f"weight_hh{end}", str(joint), violation, membership_tolerance(weight_hh)))
+                found.append(Membership(f"weight_hh{end}", str(joint), *joint.worst_row(weight_ih, weight_hh, *biases)))
         return found
 
     def _hold(self) -> None:
@@ -263,7 +262,7 @@ class RecurrentWeights(Holder, Projected, ABC):
         bias_ih, bias_hh = (self._parameters.get(f"{name}{end}") for name in ("bias_ih", "bias_hh"))
         return getattr(self, f"weight_ih{end}"), getattr(self, f"weight_hh{end}"), bias_ih, bias_hh
 
-    def _check_joint(self) -> None:
+    def check_joint(self) -> None:
         """Refuse weights outside the set of a joint constraint."""
         for found in self.memberships():
             if not found.violation <= found.allowed:
@@ -298,7 +297,7 @@ class RecurrentWeights(Holder, Projected, ABC):
         gathering = is_sharded(before) or is_sharded(value)  # FSDP puts whole and sharded ones in turn
         if before is not None and name.startswith(("weight_", "bias_")) and self._joint and not (loading or gathering):
             try:
-                self._check_joint()
+                self.check_joint()
             except ConstraintError:
                 super().__setattr__(name, before)
                 raise
@@ -358,7 +357,7 @@ def _refuse_outside(weights: RecurrentWeights, _: object) -> None:
     """Refuse loaded weights outside the set of a joint constraint, and put back those before."""
     before = weights.__dict__.pop("_before_load", [])
     try:
-        weights._check_joint()
+        weights.check_joint()
     except ConstraintError:
         put_back(before)
         raise

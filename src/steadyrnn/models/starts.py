@@ -7,9 +7,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.constraints.base import Kind, membership_tolerance
+from steadyrnn.constraints.base import Kind
 from steadyrnn.constraints.free import Free
 from steadyrnn.constraints.slot import Slot
+from steadyrnn.constraints.tolerance import membership_tolerance
 from steadyrnn.errors import ArgumentError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.weights import Transition

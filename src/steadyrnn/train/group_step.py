@@ -16,7 +16,7 @@ from .guard import not_finite
 from .optimizers import OPTIMIZERS
 from .settings import ClipSettings, OptimizerSettings, TrainSettings
 
-__all__ = ["GroupStepper", "member_norms", "stack_inputs"]
+__all__ = ["GroupStepper", "check_stackable", "member_norms", "stack_inputs"]
 
 
 def stack_inputs(batches: Sequence[Batch]) -> Tensor:
@@ -27,6 +27,19 @@ def stack_inputs(batches: Sequence[Batch]) -> Tensor:
         >>> stack_inputs([batch, batch]).shape
         torch.Size([5, 2, 3, 2])
     """
+    check_stackable(batches)
+    first = batches[0]
+    if all(batch is first for batch in batches):
+        return first.input.unsqueeze(1).expand(-1, len(batches), -1, -1)
+    return torch.stack([batch.input for batch in batches], dim=1)
+
+
+def check_stackable(batches: Sequence[Batch]) -> None:
+    """Refuse batches of several shapes, or with lengths.
+
+    Example:
+        >>> check_stackable([Batch(torch.zeros(5, 3, 2), torch.zeros(3, 1))])
+    """
     first = batches[0]
     for place, batch in enumerate(batches):
         if batch.lengths is not None:
@@ -36,9 +49,6 @@ def stack_inputs(batches: Sequence[Batch]) -> Tensor:
                 f"`tasks` must give batches of one shape, but task number 0 gives {tuple(first.input.shape)} and number "
                 f"{place} {tuple(batch.input.shape)}."
             )
-    if all(batch is first for batch in batches):
-        return first.input.unsqueeze(1).expand(-1, len(batches), -1, -1)
-    return torch.stack([batch.input for batch in batches], dim=1)
 
 
 def member_norms(parameters: Sequence[Tensor]) -> Tensor:

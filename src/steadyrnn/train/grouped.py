@@ -16,7 +16,8 @@ from steadyrnn.tasks.base import Batch, Task
 
 from .arguments import check_settings
 from .device import choose_device, device_context
-from .group_step import GroupStepper, stack_inputs
+from .effects import check_effects
+from .group_step import GroupStepper, check_stackable, stack_inputs
 from .progress import Progress, Silent
 from .randomness import keep_random_state
 from .schedules import Moment, rate_factor
@@ -253,6 +254,8 @@ def _check_arguments(group: object, tasks: object, settings: object, progress: o
     if len(each) != count:
         raise ArgumentError(f"`tasks` must hold one task for each of {count} members, but holds {len(each)}.")
     _check_tasks(each, settings)
+    _check_splits(each, settings)
+    check_effects(settings, group, each[0])
     return each
 
 
@@ -268,6 +271,20 @@ def _check_tasks(tasks: list[Task], settings: TrainSettings) -> None:
                 f"`tasks` must have the same inputs, outputs and steps of an epoch, but those of number {place} differ from "
                 "those of number 0. Make one group for each."
             )
+
+
+def _check_splits(tasks: list[Task], settings: TrainSettings) -> None:
+    """Refuse tasks whose batches cannot be stacked, in training, validation or test, before any step is made."""
+    size = settings.evaluation_batch_size or settings.batch_size
+    with keep_random_state():
+        check_stackable([task.train_batch(0, settings.batch_size) for task in tasks])
+        for split in ("validation", "test"):
+            count = 0
+            for batches in _together(tasks, split, size):
+                check_stackable(batches)
+                count += 1
+            if not count:
+                raise DataError(f"The split {split!r} of the tasks has no examples, so there is nothing to score.")
 
 
 def _check_supported(settings: Any, path: str = "") -> None:

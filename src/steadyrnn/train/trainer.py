@@ -15,6 +15,7 @@ from steadyrnn.tasks.base import Task
 
 from .arguments import check_arguments, check_settings
 from .device import choose_device, device_context
+from .effects import check_effects
 from .evaluation import evaluate
 from .progress import Progress, Silent
 from .randomness import keep_random_state, seed_everything
@@ -107,6 +108,8 @@ def train(
     check_settings(settings)
     if resume and run is None:
         raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
+    if not resume:
+        check_effects(settings, model, task)
     with device_context(settings):
         return _Trainer(model, task, settings, run, callbacks, Silent() if progress is None else progress).run_to_the_end(
             resume
