@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test demo lint types docs doctest examples bench mutants format clean
+.PHONY: help setup test demo lint types docs doctest examples bench mutants nightly format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench: $(STAMP) ## run every program in benchmarks/ (long; keep the machine othe
 
 mutants: $(STAMP) ## run the mutants (long; for the night)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants.run --jobs $(WORKERS) $(ARGS)
+
+nightly: $(STAMP) ## run every table and figure of the papers in its quick form, anew (an hour; for the night)
+	@OMP_NUM_THREADS=1 $(BIN)/steadyrnn reproduce --all --quick --again --out build/nightly --jobs $(WORKERS) $(ARGS)
 
 format: $(STAMP) ## reformat and fix what can be fixed
 	@$(BIN)/ruff check --fix --exit-zero .

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from steadyrnn.experiments.base import Experiment
 from steadyrnn.experiments.registry import EXPERIMENTS
 from tests.cli.program import Program
 
@@ -42,7 +44,7 @@ def test_the_state_goes_from_never_run_over_quick_to_full(program: Program) -> N
 def test_published_and_measured_stand_side_by_side(program: Program) -> None:
     done = program("reproduce", "lin-table2", "--quick", "--out", "here")
     assert (done.status, "[0, 1] and 1" in done.out, "seen" in done.out) == (0, True, True)
-    assert done.out.rstrip().endswith("here/lin-table2-quick.json: 3 seen; 4 cells run, 0 finished before")
+    assert "here/lin-table2-quick.json: 3 seen; 4 cells run, 0 finished before, 0 s in all" in done.out
     record = json.loads(Path("here/lin-table2-quick.json").read_bytes())
     assert record["made"]["command"] == ["steadyrnn", "reproduce", "lin-table2", "--quick"]
     again = program("reproduce", "lin-table2", "--quick", "--out", "here", "--json")
@@ -83,6 +85,7 @@ def test_seeds_are_a_range_or_a_list(program: Program, text: str, seeds: list[in
     ("words", "status", "message"),
     [
         ("lin-tabel1", 2, "there is no table or figure 'lin-tabel1'. Did you mean `lin-table1`?"),
+        ("lin-table2 --jobs 0", 2, "--jobs"),
         ("", 2, "give IDs or --all, and not both; --list shows what there is"),
         ("lin-table1 --all", 2, "give IDs or --all, and not both; --list shows what there is"),
         ("lin-table1 lin-table1", 2, "an ID is given twice"),
@@ -121,11 +124,42 @@ def test_an_unfinished_run_is_in_the_list(program: Program) -> None:
     assert "never run (2 cells" in " ".join(program("reproduce", "lin-table2", "--list").out.split())
 
 
-@pytest.mark.slow
-def test_all_runs_what_can_run(program: Program) -> None:
-    done = program("reproduce", "--all", "--quick", "--json")
+def keep_only(monkeypatch: pytest.MonkeyPatch, *names: str, **more: Experiment) -> None:
+    monkeypatch.setattr("steadyrnn.experiments.registry.EXPERIMENTS", {name: EXPERIMENTS[name] for name in names} | more)
+
+
+def test_all_runs_what_can_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = replace(EXPERIMENTS["lin-table2"], id="absent", data=("mediamill",))
+    keep_only(monkeypatch, "lin-table2", "lin-table6", absent=absent)
+    done = program("reproduce", "--all", "--quick", "--seeds", "3,4", "--json")
     assert done.status == 0
-    assert [*done.json["experiments"]] == [name for name, one in EXPERIMENTS.items() if one.runnable]
+    assert [*done.json["experiments"]] == ["lin-table2", "lin-table6"]
+    assert "absent is left out: there is no data set mediamill" in done.err
+    assert json.loads(Path("results/lin-table6-quick.json").read_text())["seeds"] == [3, 4]
+    assert json.loads(Path("results/lin-table2-quick.json").read_text())["seeds"] == []  # it draws none
+
+
+def test_all_goes_on_past_one_that_fails(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_only(monkeypatch, "lin-table2", "lin-table6")
+    Path("results").mkdir()
+    Path("results/lin-table2-quick.json").write_text("damaged")
+    done = program("reproduce", "--all", "--quick", "--json")
+    assert (done.status, [*done.json["experiments"]], [*done.json["failed"]]) == (1, ["lin-table6"], ["lin-table2"])
+    assert "lin-table2 failed: `results/lin-table2-quick.json` is damaged" in done.err
+
+
+def test_a_record_of_another_experiment_is_not_believed(program: Program) -> None:
+    program("reproduce", "lin-table2", "--quick")
+    Path("results/lin-table2-quick.json").rename("results/lin-table6-quick.json")
+    listed = program("reproduce", "lin-table6", "--list", "--json").json["experiments"]["lin-table6"]
+    assert (listed["state"], "holds 'lin-table2' in mode 'quick'" in listed["verdict"]) == ("damaged", True)
+
+
+def test_two_jobs_give_the_same_numbers(program: Program) -> None:
+    for jobs in ("1", "2"):
+        assert program("reproduce", "lin-table6", "--quick", "--jobs", jobs, "--out", jobs).status == 0
+    one, two = (json.loads(Path(jobs, "lin-table6-quick.json").read_text())["cells"] for jobs in ("1", "2"))
+    assert one == two
 
 
 def test_an_interruption_says_how_to_go_on(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

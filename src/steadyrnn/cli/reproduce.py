@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from steadyrnn.errors import SteadyError
+
 from .output import Output
 from .parsing import add_flag, add_json, check_count, check_names, make_main, make_parser
 
@@ -43,7 +45,12 @@ def parser() -> "ArgumentParser":
     add_flag(
         made, "--list", "Show state, date, verdict and price of all; also what it is, of those that are named. Runs nothing."
     )
-    add_flag(made, "--all", "Run all that this machine can: its data is there, and a GPU where a full run needs one.")
+    add_flag(
+        made,
+        "--all",
+        "Run all that this machine can: its data is there, and a GPU where a full run needs one. Goes on past one "
+        "that fails, and ends with status 1.",
+    )
     add_flag(made, "--quick", "Run a small version, which shows the effect in at most three minutes on two cores.")
     made.add_argument("--seeds", type=str | None, default=None, help="Seeds in place of the declared ones: 0..9, or 0,2,5.")
     made.add_argument("--out", type=str, default="results", help="Folder of the results.")
@@ -100,7 +107,7 @@ def _reproduce(args: Any, planned: Sequence[tuple["Experiment", "Work"]]) -> int
 
     if args.threads is not None or args.jobs > 1:
         torch.set_num_threads(args.threads or 1)
-    output, found = Output(args.json), {}
+    output, found, failed = Output(args.json), {}, dict[str, str]()
     for one, work in planned:
         command = ["steadyrnn", "reproduce", one.id, *(["--quick"] if args.quick else [])]
         command += ["--seeds", args.seeds] if args.seeds is not None and one.draws(args.quick) else []
@@ -113,14 +120,20 @@ def _reproduce(args: Any, planned: Sequence[tuple["Experiment", "Work"]]) -> int
             if isinstance(error, Interrupted):
                 return error.exit_code
             raise
+        except SteadyError as error:
+            if not args.all:
+                raise
+            failed[one.id] = str(error)
+            print(f"steadyrnn: {one.id} failed: {error}", file=sys.stderr)
+            continue
         _show(output, one, done)
         picture = _draw(output, done)
         found[one.id] = {
             "path": Path(done.path).resolve(), "picture": picture and picture.resolve(), "verdict": done.record["verdict"],
             "claims": done.record["claims"],
         }  # fmt: skip
-    output.result({"experiments": found})
-    return 0
+    output.result({"experiments": found, "failed": failed})
+    return 1 if failed else 0
 
 
 def _show(output: Output, one: "Experiment", done: "Reproduced") -> None:
@@ -131,7 +144,9 @@ def _show(output: Output, one: "Experiment", done: "Reproduced") -> None:
     output.table(
         f"{one.id}: {one.title} ({one.place})", ("claim", "published", "ours", "mean ± spread (seeds)", "verdict"), rows
     )
-    output.path(done.path, f"{done.path}: {done.record['verdict']}; {done.ran} cells run, {done.kept} finished before")
+    seconds = sum(done.record["made"]["seconds"].values())
+    cells = f"{done.ran} cells run, {done.kept} finished before, {seconds:.0f} s in all"
+    output.path(done.path, f"{done.path}: {done.record['verdict']}; {cells}")
 
 
 def _draw(output: Output, done: "Reproduced") -> Path | None:
