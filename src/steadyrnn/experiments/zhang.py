@@ -1,6 +1,7 @@
 """Tables and figures of Zhang, Lei and Dhillon: networks whose singular values are kept in an interval."""
 
 from .base import Claim, Experiment, Series
+from .zhang_depth import FIGURE_5, FIGURE_7, TABLE_5
 
 __all__ = ["EXPERIMENTS"]
 
@@ -94,10 +95,7 @@ EXPERIMENTS = (
         "oRNN and Spectral-RNN are steady",
         waits_for=_NOT_WRITTEN,
     ),
-    Experiment(
-        "zhang-fig5", "MLP, ResNet and their spectral forms on MNIST, 30 to 100 layers", "Figure 5", "gpu", 5,
-        "the MLP fails past 35 layers, the ResNet past 70, the spectral ones do not", waits_for=_NOT_WRITTEN,
-    ),
+    FIGURE_5,
     Experiment(
         "zhang-table3", "Penn Treebank, one and two layers", "Table 3", "gpu", 12,
         "printed perplexities, and the order against the LSTM", waits_for=_NOT_WRITTEN,
@@ -110,14 +108,8 @@ EXPERIMENTS = (
         "zhang-fig6", "CBF, ArrowHead and FaceAll: accuracy during training", "Figure 6", "cpu", 60,
         "the Spectral-RNN overfits less", waits_for=_NOT_WRITTEN,
     ),
-    Experiment(
-        "zhang-table5", "sizes of the multi-label data sets", "Table 5", "cpu", 1,
-        "printed sizes", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-fig7", "multi-label classification with MLP, ResNet and their spectral forms", "Figure 7", "cpu", 20,
-        "the Spectral-ResNet is best when deep", waits_for=_NOT_WRITTEN,
-    ),
+    TABLE_5,
+    FIGURE_7,
     _LANDSCAPE,
 )  # fmt: skip
 """In the order of the paper."""
