@@ -99,3 +99,20 @@ def test_images_are_read_in_the_order_of_the_exprnn() -> None:
 def test_a_text_that_names_no_permutation_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError, match="`permutation` must be an integer, or numpy: with a seed"):
         make_task("permuted-mnist", permutation=text)
+
+
+def test_all_images_are_split_anew_by_the_seed() -> None:
+    one, same, other = (make_task("mnist", validation=5, test=0.2, seed=seed).splits.parts for seed in (0, 0, 1))  # type: ignore[attr-defined]
+    assert {name: len(part) for name, part in one.items()} == {"train": 18, "validation": 5, "test": 6}
+    whole = torch.cat([part.features for part in one.values()])
+    first = sorted((int(row[0]), int(row[1])) for row in whole)  # unlike in any two images
+    assert first == sorted([(i, i + 1) for i in range(20)] + [(100 + i, i + 1) for i in range(9)])
+    assert all(one[name].features.equal(same[name].features) for name in one)
+    assert not one["test"].features.equal(other["test"].features)
+    assert all(part.targets.equal((part.features[:, 1].long() - 1) % 10) for part in one.values())
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 2, -0.1, float("nan")])
+def test_a_share_that_leaves_nothing_is_refused(share: float) -> None:
+    with pytest.raises(ArgumentError, match="`test` must be between 0 and 1"):
+        make_task("mnist", validation=5, test=share)

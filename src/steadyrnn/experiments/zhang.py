@@ -1,7 +1,9 @@
 """Tables and figures of Zhang, Lei and Dhillon: networks whose singular values are kept in an interval."""
 
 from .base import Claim, Experiment, Series
+from .zhang_depth import FIGURE_5, FIGURE_7, TABLE_5
 from .zhang_series import FIGURE_6, TABLE_4
+from .zhang_text import TABLE_3
 
 __all__ = ["EXPERIMENTS"]
 
@@ -96,24 +98,12 @@ EXPERIMENTS = (
         "oRNN and Spectral-RNN are steady",
         waits_for=_NOT_WRITTEN,
     ),
-    Experiment(
-        "zhang-fig5", "MLP, ResNet and their spectral forms on MNIST, 30 to 100 layers", "Figure 5", "gpu", 5,
-        "the MLP fails past 35 layers, the ResNet past 70, the spectral ones do not", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-table3", "Penn Treebank, one and two layers", "Table 3", "gpu", 12,
-        "printed perplexities, and the order against the LSTM", waits_for=_NOT_WRITTEN,
-    ),
+    FIGURE_5,
+    TABLE_3,
     TABLE_4,
     FIGURE_6,
-    Experiment(
-        "zhang-table5", "sizes of the multi-label data sets", "Table 5", "cpu", 1,
-        "printed sizes", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-fig7", "multi-label classification with MLP, ResNet and their spectral forms", "Figure 7", "cpu", 20,
-        "the Spectral-ResNet is best when deep", waits_for=_NOT_WRITTEN,
-    ),
+    TABLE_5,
+    FIGURE_7,
     _LANDSCAPE,
 )  # fmt: skip
 """In the order of the paper."""

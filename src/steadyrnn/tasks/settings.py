@@ -201,10 +201,13 @@ class MnistSettings(StoredSettings):
     """Digits, each a row of 784 grey values, for networks without time.
 
     Args:
-        validation: Training images to hold out, of 60,000.
+        validation: Training images to hold out.
+        test: Share of all 70,000 images that ``seed`` draws for the test; the others are for training. None keeps the published
+            60,000 and 10,000.
     """
 
     validation: int = 5000
+    test: float | None = None
 
 
 @dataclass(frozen=True)
