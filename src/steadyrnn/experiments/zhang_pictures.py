@@ -16,7 +16,7 @@ def draw_addition(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
     panels = []
     for name, length in _find_groups(cells, "L"):
         baseline = Mark("always 1", y=_baseline(cells, name, "loss"))
-        lines = _draw(cells, name, _read_curve("validation loss"))
+        lines = _draw(cells, name, _read_loss)
         panels.append(Panel(f"Addition, L = {length}", Axis("step"), Axis("validation error", "log"), lines, [baseline]))
     for name, length in _find_groups(cells, "L"):
         lines = _draw(cells, name, _read_gradient)
@@ -29,7 +29,7 @@ def draw_copy(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         Panel(
             f"Copy, T = {lag}", Axis("step"), Axis("validation cross-entropy", "log"),
-            _draw(cells, name, _read_curve("validation loss")),
+            _draw(cells, name, _read_loss),
             [Mark("without memory", y=_baseline(cells, name, "loss"))],
         ).to_dict()
         for name, lag in _find_groups(cells, "T")
@@ -43,7 +43,7 @@ def draw_pixels(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
             f"Digits: {kind.replace('-', ', ')} steps",
             Axis("step"),
             Axis("validation accuracy"),
-            _draw(cells, name, _read_curve("validation accuracy")),
+            _draw(cells, name, _read_accuracy),
         ).to_dict()
         for name, kind in _find_groups(cells, "")
     ]
@@ -51,7 +51,7 @@ def draw_pixels(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def draw_margins(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the distance of singular values from 1, and the first gradient, during training."""
-    names = [*dict.fromkeys(name.rpartition("/")[0] for name in cells if not name.startswith("search/"))]
+    names = [*dict.fromkeys(name.rpartition("/seed")[0] for name in cells if "/seed" in name)]
     margins = [_draw_line(cells, name, name, _read_margin) for name in names]
     gradients = [_draw_line(cells, name, name, _read_gradient) for name in names]
     return [
@@ -79,8 +79,12 @@ def _draw_line(cells: Mapping[str, Any], series: str, label: str, read: Callable
     return mean_line(label, [(x, [run.get(step) for step in x]) for run in runs])
 
 
-def _read_curve(name: str) -> Callable[[Mapping[str, Any]], _Points]:
-    return lambda cell: [(step, _positive(value)) for step, value in cell["curve"][name]]
+def _read_loss(cell: Mapping[str, Any]) -> _Points:
+    return [(step, _positive(value)) for step, value in cell["curve"].get("validation loss", ())]
+
+
+def _read_accuracy(cell: Mapping[str, Any]) -> _Points:
+    return [(step, value) for step, value in cell["curve"].get("validation accuracy", ())]
 
 
 def _read_gradient(cell: Mapping[str, Any]) -> _Points:
