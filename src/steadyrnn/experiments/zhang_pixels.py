@@ -240,7 +240,7 @@ def _figure_4() -> tuple[Series, ...]:
 def _quick_figure_4() -> tuple[Series, ...]:
     small = {
         **_PIXELS, **_SMALL, **_PROBED, "task.pixels_per_step": 4, "train.steps": 200, "train.validate_every": 100,
-        "train.probe.every": 10, "train.optimizer.lr": 1e-3,
+        "train.probe.every": 10,
     }  # fmt: skip
     return tuple(_train(name, {**small, **own}, (0,)) for name, own in _swept(_SMALL_SIZES).items())
 
