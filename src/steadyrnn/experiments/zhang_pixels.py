@@ -4,12 +4,11 @@ from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.zhang import VALUES
+from .trained_series import make_claim, search_series, train_series
 from .zhang_sequences import MODELS
 
 __all__ = ["FIGURE_3", "FIGURE_4", "TABLE_2"]
 
-_TRAIN = "steadyrnn.experiments.training:train_network"
-_SEARCH = "steadyrnn.experiments.training:search_settings"
 _SCORES = "steadyrnn.experiments.scores"
 _COUNTS = "steadyrnn.experiments.parameter_counts"
 _GRADIENTS = "steadyrnn.experiments.first_gradients"
@@ -17,6 +16,9 @@ _PICTURES = "steadyrnn.experiments.zhang_pictures"
 
 _EPOCH = 430
 """Steps of an epoch: 55,000 training digits in batches of 128."""
+
+_SEARCHED = 3 * _EPOCH
+"""Steps of the first round of a search."""
 
 _PIXELS: dict[str, Any] = {
     "task.name": "pixel-mnist", "train.epochs": 30, "train.batch_size": 128, "train.evaluation_batch_size": 1000,
@@ -57,20 +59,6 @@ _CONSTRAINED = ("spectral-rnn", "ornn", "rc-urnn", "fc-urnn", "factorized-rnn")
 _SEEDS = (0, 1, 2)
 
 
-def _search(name: str, settings: dict[str, Any], candidates: tuple[dict[str, Any], ...]) -> Series:
-    own = {**settings, "train.probe.every": 0}
-    arguments = {"settings": own, "candidates": [*candidates], "steps": 3 * _EPOCH}
-    return Series(f"search/{name}", _SEARCH, arguments, resumable=True)
-
-
-def _train(name: str, settings: dict[str, Any], seeds: tuple[int, ...], after: str | None = None) -> Series:
-    return Series(name, _TRAIN, {"settings": settings}, seeds, after, resumable=True)
-
-
-def _said(name: str, text: str, says: str, place: str, judge: str, **arguments: Any) -> Claim:
-    return Claim(name, text, says, place, judge, arguments=arguments)
-
-
 def _counts() -> tuple[Series, ...]:
     return tuple(
         Series(
@@ -83,12 +71,12 @@ def _counts() -> tuple[Series, ...]:
 
 def _table_2() -> tuple[Series, ...]:
     printed = {**_PRINTED, **_ROWS["spectral-rnn"][1], **_LEARNED}
-    made = [_search("spectral-rnn-printed", printed, _PRINTED_RATES)]
-    runs = [_train("spectral-rnn-printed/pixels-784", printed, _SEEDS, "search/spectral-rnn-printed")]
+    made = [search_series("spectral-rnn-printed", printed, _PRINTED_RATES, _SEARCHED)]
+    runs = [train_series("spectral-rnn-printed/pixels-784", printed, _SEEDS, "spectral-rnn-printed")]
     for row in _TRAINED:
         own = {**_TUNED, **_ROWS[row][1], **_LEARNED}
-        made.append(_search(row, own, _PAIRED_RATES if row in _CONSTRAINED else _FREE_RATES))
-        runs.append(_train(f"{row}/pixels-784", own, _SEEDS, f"search/{row}"))
+        made.append(search_series(row, own, _PAIRED_RATES if row in _CONSTRAINED else _FREE_RATES, _SEARCHED))
+        runs.append(train_series(f"{row}/pixels-784", own, _SEEDS, row))
     return *_counts(), *made, *runs
 
 
@@ -104,7 +92,7 @@ _NARROW: dict[str, dict[str, Any]] = {
 
 def _quick_table_2() -> tuple[Series, ...]:
     small = {**_PIXELS, **_SMALL, "task.pixels_per_step": 14}
-    runs = [_train(f"{row}/pixels-56", {**small, **_ROWS[row][1], **_LEARNED, **_NARROW[row]}, (0,)) for row in _TRAINED]
+    runs = [train_series(f"{row}/pixels-56", {**small, **_ROWS[row][1], **_LEARNED, **_NARROW[row]}, (0,)) for row in _TRAINED]
     return *_counts(), *runs
 
 
@@ -147,7 +135,7 @@ def _accuracy_claims() -> tuple[Claim, ...]:
 
 def _highest(group: str) -> Claim:
     others = [f"{row}/{group}" for row in _TRAINED if row != "spectral-rnn"]
-    return _said(
+    return make_claim(
         "highest", "The test accuracy of the Spectral-RNN is the highest of all rows",
         "Spectral-RNN reaches the highest accuracy on pixel-MNIST", "Section 7.2", f"{_SCORES}:judge_order",
         first=[f"spectral-rnn/{group}"], then=others, score="accuracy",
@@ -184,9 +172,9 @@ _QUICK_READINGS: dict[str, dict[str, Any]] = {
 
 def _figure_3() -> tuple[Series, ...]:
     shared = {**_PRINTED, "train.epochs": 15}
-    made = [_search(name, {**shared, **own, **_SIZES[name]}, _PRINTED_RATES) for name, own in MODELS.items()]
+    made = [search_series(name, {**shared, **own, **_SIZES[name]}, _PRINTED_RATES, _SEARCHED) for name, own in MODELS.items()]
     runs = [
-        _train(f"{name}/{group}", {**shared, **reading, **own, **_SIZES[name]}, _SEEDS, f"search/{name}")
+        train_series(f"{name}/{group}", {**shared, **reading, **own, **_SIZES[name]}, _SEEDS, name)
         for group, reading in _READINGS.items()
         for name, own in MODELS.items()
     ]
@@ -195,7 +183,7 @@ def _figure_3() -> tuple[Series, ...]:
 
 def _quick_figure_3() -> tuple[Series, ...]:
     return tuple(
-        _train(f"{name}/{group}", {**_PIXELS, **_SMALL, **reading, **own, **_SMALL_SIZES[name]}, (0,))
+        train_series(f"{name}/{group}", {**_PIXELS, **_SMALL, **reading, **own, **_SMALL_SIZES[name]}, (0,))
         for group, reading in _QUICK_READINGS.items()
         for name, own in MODELS.items()
     )
@@ -204,7 +192,7 @@ def _quick_figure_3() -> tuple[Series, ...]:
 def _order_claims(groups: dict[str, dict[str, Any]]) -> tuple[Claim, ...]:
     others = [name for name in MODELS if name != "spectral"]
     return tuple(
-        _said(
+        make_claim(
             group, f"The test accuracy of the Spectral-RNN is the highest: {group.replace('-', ', ')} steps",
             "Spectral-RNN constantly yields the highest test accuracy", "Caption of Figure 3", f"{_SCORES}:judge_order",
             first=[f"spectral/{group}"], then=[f"{name}/{group}" for name in others], score="accuracy",
@@ -232,8 +220,8 @@ def _swept(sizes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _figure_4() -> tuple[Series, ...]:
     shared = {**_PRINTED, **_PROBED, "train.epochs": 10, "train.probe.every": 43}
-    made = [_search(name, {**shared, **own, **_SIZES[name]}, _PRINTED_RATES) for name, own in MODELS.items()]
-    runs = [_train(name, {**shared, **own}, _SEEDS, f"search/{name.partition('-')[0]}") for name, own in _swept(_SIZES).items()]
+    made = [search_series(name, {**shared, **own, **_SIZES[name]}, _PRINTED_RATES, _SEARCHED) for name, own in MODELS.items()]
+    runs = [train_series(name, {**shared, **own}, _SEEDS, name.partition("-")[0]) for name, own in _swept(_SIZES).items()]
     return *made, *runs
 
 
@@ -242,32 +230,32 @@ def _quick_figure_4() -> tuple[Series, ...]:
         **_PIXELS, **_SMALL, **_PROBED, "task.pixels_per_step": 4, "train.steps": 200, "train.validate_every": 100,
         "train.probe.every": 10,
     }  # fmt: skip
-    return tuple(_train(name, {**small, **own}, (0,)) for name, own in _swept(_SMALL_SIZES).items())
+    return tuple(train_series(name, {**small, **own}, (0,)) for name, own in _swept(_SMALL_SIZES).items())
 
 
 _PLACE = "Section 7.2, and Figure 4"
 
 _MEASURED = (
-    _said(
+    make_claim(
         "irnn", "The IRNN starts within 0.001 of orthogonal, and is further than 0.1 from it after a tenth of the run",
         "IRNN has small spectral margin at first few iterations, it quickly deviates from being orthogonal", _PLACE,
         f"{_GRADIENTS}:judge_leaving", model="irnn", start=1e-3, end=0.1,
     ),
-    _said(
+    make_claim(
         "radius", "The singular values of every Spectral-RNN stay within its radius: 0.01, 0.1, 0.5",
         "explored the effect of different spectral constraints and explicitly tracked the spectral margin", _PLACE,
         f"{_GRADIENTS}:judge_kept", radii=_RADII, rounding=128 * 2.0**-24 * 1.5,
     ),
-    _said(
+    make_claim(
         "rnn", "The gradient of the RNN is below the roundoff of float32 in the first fifth of the run",
         "RNN suffers from vanishing gradient at first several epochs", _PLACE, f"{_GRADIENTS}:judge_early", model="rnn",
     ),
-    _said(
+    make_claim(
         "lstm", "The gradient of the LSTM, later, is ten times the largest of oRNN and Spectral-RNN (radius 0.1), or more",
         "LSTM's gradient explode after several epochs", _PLACE, f"{_GRADIENTS}:judge_explosion",
         model="lstm", steady=["ornn", "spectral-r0.1"],
     ),
-    _said(
+    make_claim(
         "steady", "The gradient of oRNN and Spectral-RNN (radius 0.1) changes by less than that of RNN and LSTM",
         "oRNN and Spectral-RNN have much more stable gradients", _PLACE, f"{_GRADIENTS}:judge_steady",
         steady=["ornn", "spectral-r0.1"], others=["rnn", "lstm"],
