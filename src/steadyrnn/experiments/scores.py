@@ -6,7 +6,7 @@ from typing import Any
 
 from .base import Judgement, judge_numbers
 
-__all__ = ["collect_scores", "judge_baseline", "judge_order", "judge_printed", "mean_score"]
+__all__ = ["collect_scores", "judge_baseline", "judge_memory", "judge_order", "judge_printed", "mean_score"]
 
 
 def collect_scores(cells: Mapping[str, Any], model: str, score: str, split: str = "test") -> list[float | None]:
@@ -50,7 +50,7 @@ def judge_printed(
     Example:
         >>> runs = {"lstm/seed0": {"test": {"accuracy": 0.98}}, "lstm/seed1": {"test": {"accuracy": 0.96}}}
         >>> judge_printed(runs, "lstm", "accuracy", 97.5, factor=100.0, unit="%").ours
-        '97.0 %, 0.5 worse than printed'
+        '97 %, 0.5 worse than printed'
     """
     scores = collect_scores(cells, model, score)
     known = [factor * value for value in scores if value is not None]
@@ -87,9 +87,17 @@ def judge_order(
 
 
 def judge_baseline(
-    cells: Mapping[str, Any], beat: Sequence[str], fail: Sequence[str], score: str, baseline: float, higher: bool = False
+    cells: Mapping[str, Any],
+    beat: Sequence[str],
+    fail: Sequence[str],
+    score: str,
+    baseline: float,
+    higher: bool = False,
+    least: float = 0.0,
 ) -> Judgement:
     """Judge that the mean of each series of ``beat`` is better than a baseline, and that of each of ``fail`` is not.
+
+    Better is by more than ``least``: a network that learned nothing is below a baseline by chance in half of all runs.
 
     Example:
         >>> runs = {"a/seed0": {"test": {"loss": 0.1}}, "b/seed0": {"test": {"loss": 0.3}}}
@@ -97,8 +105,35 @@ def judge_baseline(
         'seen'
     """
     means = {model: mean_score(collect_scores(cells, model, score)) for model in (*beat, *fail)}
-    beats = {model: mean is not None and (mean > baseline if higher else mean < baseline) for model, mean in means.items()}
+    level = baseline + least if higher else baseline - least
+    beats = {model: mean is not None and (mean > level if higher else mean < level) for model, mean in means.items()}
     seen = all(beats[model] for model in beat) and not any(beats[model] for model in fail)
     text = "; ".join(f"{model} {'diverged' if mean is None else format(mean, '.3g')}" for model, mean in means.items())
     seeds = max(len(collect_scores(cells, model, score)) for model in (*beat, *fail))
     return Judgement("seen" if seen else "not seen", f"{text} (baseline {baseline:.3g})", seeds=seeds)
+
+
+def judge_memory(cells: Mapping[str, Any], models: Sequence[str], least: float, most: float | None = None) -> Judgement:
+    """Judge that the losses of some series stay near that of an answer without memory, which their task states.
+
+    Args:
+        cells: Numbers by name.
+        models: The series.
+        least: The mean loss is not below the baseline by more than this share of it.
+        most: It is not above it by more than this share either; None for any loss above.
+
+    Example:
+        >>> runs = {"lstm/seed0": {"test": {"loss": 0.17}, "baselines": {"loss": 0.173}}}
+        >>> judge_memory(runs, ["lstm"], 0.1).ours
+        'lstm 0.983 of the baseline'
+    """
+    shares: dict[str, float | None] = {}
+    for model in models:
+        mean = mean_score(collect_scores(cells, model, "loss"))
+        base = next(cell["baselines"]["loss"] for name, cell in cells.items() if name.startswith(f"{model}/seed"))
+        shares[model] = None if mean is None else mean / base
+    highest = float("inf") if most is None else 1 + most
+    near = [most is None if share is None else 1 - least <= share <= highest for share in shares.values()]
+    words = {model: "diverged" if share is None else f"{share:.3g} of the baseline" for model, share in shares.items()}
+    text = "; ".join(f"{model} {word}" for model, word in words.items())
+    return Judgement("seen" if all(near) else "not seen", text, seeds=len(collect_scores(cells, models[0], "loss")))

@@ -2,13 +2,14 @@
 
 from .base import Claim, Experiment, Series
 from .zhang_depth import FIGURE_5, FIGURE_7, TABLE_5
+from .zhang_pixels import FIGURE_3, FIGURE_4, TABLE_2
+from .zhang_sequences import FIGURE_1, FIGURE_2
 from .zhang_series import FIGURE_6, TABLE_4
 from .zhang_text import TABLE_3
 
 __all__ = ["EXPERIMENTS"]
 
 _WORK = "steadyrnn.experiments.operation_counts"
-_NOT_WRITTEN = "its cells, not written yet"
 
 
 def _counts(sizes: tuple[tuple[int, int], ...]) -> tuple[Series, ...]:
@@ -75,29 +76,11 @@ _LANDSCAPE = Experiment(
 
 EXPERIMENTS = (
     _TABLE_1,
-    Experiment(
-        "zhang-fig1", "addition with 30, 100 and 300 steps: error and first-layer gradient", "Figure 1", "gpu", 5,
-        "L = 30: all beat 0.167; L = 100: the IRNN fails, the LSTM is slower; L = 300: only oRNN and Spectral-RNN beat it",
-        waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-fig2", "copy at lags up to 1000", "Figure 2", "gpu", 7,
-        "the Spectral-RNN is best; IRNN and LSTM stay at the baseline for a large lag", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-table2", "pixel-MNIST with 392 and 784 steps and permuted: eight models, parameters counted", "Table 2",
-        "gpu", 17, "printed accuracies", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-fig3", "pixel-MNIST: accuracy during training", "Figure 3", "gpu", 8,
-        "order of the models", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "zhang-fig4", "largest deviation of a singular value from 1 and norm of dL/dh_0 during training", "Figure 4", "gpu", 3,
-        "the IRNN leaves orthogonality; the gradient of the RNN vanishes early, that of the LSTM explodes later; "
-        "oRNN and Spectral-RNN are steady",
-        waits_for=_NOT_WRITTEN,
-    ),
+    FIGURE_1,
+    FIGURE_2,
+    TABLE_2,
+    FIGURE_3,
+    FIGURE_4,
     FIGURE_5,
     TABLE_3,
     TABLE_4,

@@ -1,0 +1,37 @@
+"""How series that search settings and train networks are declared, and claims that are sentences; free of torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .base import Claim, Series
+
+__all__ = ["make_claim", "search_series", "train_series"]
+
+_TRAINING = "steadyrnn.experiments.training"
+
+
+def search_series(name: str, settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], steps: int) -> Series:
+    """Return the search ``search/NAME``, which measures nothing on the way.
+
+    Example:
+        >>> search_series("lstm", {"task.name": "addition"}, [{"train.optimizer.lr": 0.01}], 300).name
+        'search/lstm'
+    """
+    arguments = {"settings": {**settings, "train.probe.every": 0}, "candidates": [*candidates], "steps": steps}
+    return Series(f"search/{name}", f"{_TRAINING}:search_settings", arguments, resumable=True)
+
+
+def train_series(name: str, settings: Mapping[str, Any], seeds: tuple[int, ...], search: str | None = None) -> Series:
+    """Return runs of one network, one per seed, with what the search of a name found.
+
+    Example:
+        >>> train_series("lstm/L30", {"task.name": "addition"}, (0, 1), "lstm").after
+        'search/lstm'
+    """
+    after = None if search is None else f"search/{search}"
+    return Series(name, f"{_TRAINING}:train_network", {"settings": dict(settings)}, seeds, after, resumable=True)
+
+
+def make_claim(name: str, text: str, says: str, place: str, judge: str, **arguments: Any) -> Claim:
+    """Return a claim that is a sentence of the paper, with the arguments of its judge."""
+    return Claim(name, text, says, place, judge, arguments=arguments)
