@@ -126,7 +126,7 @@ def _open(configuration: Configuration, folder: Path) -> Run:
 def _train(configuration: Configuration, task: Task, model: nn.Module, run: Run) -> dict[str, Any]:
     settings = configuration.train
     size = settings.evaluation_batch_size or settings.batch_size
-    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size)
+    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size, settings.probe, run.folder)
     facts = {"metric": task.metric, "higher_is_better": task.higher_is_better, "baselines": dict(task.baselines)}
     try:
         done = train(model, task, settings, run=run, resume=True, callbacks=probes)
