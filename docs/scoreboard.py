@@ -1,7 +1,7 @@
-"""Write docs/scoreboard.md from the results of `steadyrnn reproduce` in results/ alone.
+"""Write docs/scoreboard.md and its pictures from the results of `steadyrnn reproduce` in results/ alone.
 
-python docs/scoreboard.py            # write the page
-python docs/scoreboard.py --check    # say whether it is up to date; status 1 if not
+python docs/scoreboard.py            # write the page and docs/pictures/scoreboard/*.svg (needs matplotlib)
+python docs/scoreboard.py --check    # say whether they are up to date; status 1 if not
 """
 
 import sys
@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from steadyrnn.errors import RunError
 from steadyrnn.experiments.base import PAPERS, VERDICTS, Experiment
+from steadyrnn.experiments.picture import render_picture
 from steadyrnn.experiments.registry import EXPERIMENTS
 from steadyrnn.experiments.standing import Standing, find_standing
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scoreboard.md"
+PICTURES = ROOT / "docs" / "pictures" / "scoreboard"
 RESULTS = ROOT / "results"
 MARKS = {"seen": "✓ seen", "not seen": "✗ not seen", "different": "≠ different"}
 COLUMNS = ("ID", "claim", "published", "ours", "verdict")
@@ -29,23 +32,61 @@ measured, and the verdict.
 The page is made from the JSON files in `results/` by `python docs/scoreboard.py`. Each file holds settings, seeds,
 command, environment and all numbers. `steadyrnn reproduce ID` runs it, or prints it where it is finished. A number after
 ± is the standard deviation over seeds; a row without seeds draws nothing at random. A row that was not run names its price.
+[Commands and pictures](#commands-and-pictures) are below the table.
 
 {summary}
 """
 
+PICTURE_NOTE = """\
+A shaded area or an error bar is the standard deviation over seeds; on a logarithmic axis it reaches by the same factor
+down as up. A gap in a line is a run that diverged, or a value of exactly 0 on a logarithmic axis.
+"""
 
-def build(folder: Path) -> str:
-    """Return the page from the results in a folder."""
+
+def find_standings(folder: Path) -> dict[str, Standing]:
+    """Return where each experiment stands; a damaged file stops the program."""
     found = {name: find_standing(one, folder) for name, one in EXPERIMENTS.items()}
     damaged = [standing.verdict for standing in found.values() if standing.state == "damaged"]
     if damaged:
         raise SystemExit(f"docs/scoreboard.py: {damaged[0]}")
+    return found
+
+
+def draw(folder: Path) -> dict[str, bytes]:
+    """Return the pictures of the results in a folder, by the name of the file."""
+    pictures = {}
+    for name, standing in find_standings(folder).items():
+        try:
+            picture = None if standing.record is None else render_picture(standing.record)
+        except RunError as error:
+            raise SystemExit(f"docs/scoreboard.py: {error}") from None
+        if picture is not None:
+            pictures[f"{EXPERIMENTS[name].stem(standing.state == 'quick')}.svg"] = picture
+    return pictures
+
+
+def build(folder: Path) -> str:
+    """Return the page from the results in a folder."""
+    found = find_standings(folder)
     rows = [row for name, one in EXPERIMENTS.items() for row in list_rows(one, found[name])]
     verdicts = "\n".join(f"- **{MARKS[word]}**: {meaning}." for word, meaning in VERDICTS.items())
     head = INTRODUCTION.format(verdicts=verdicts, summary=sum_up(found))
     papers = "\n".join(f"- `{name}`: {title}." for name, title in PAPERS.items())
     table = "\n".join(f"| {' | '.join(map(escape, row))} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
-    return f"{head}\n{table}\n\nThe first word of an ID is the paper:\n\n{papers}\n"
+    parts = [show(one, found[name]) for name, one in EXPERIMENTS.items() if found[name].record is not None]
+    tail = "\n".join(["## Commands and pictures\n", PICTURE_NOTE, *parts]) if parts else ""
+    return f"{head}\n{table}\n\nThe first word of an ID is the paper:\n\n{papers}\n" + (f"\n{tail}" if parts else "")
+
+
+def show(one: Experiment, standing: Standing) -> str:
+    """Return the command of a record, and its picture if it has curves."""
+    record = standing.record or {}
+    command = " ".join(record["made"]["command"])
+    lines = [f"### {one.id}", f"{one.title} ({one.place}): `{command}`"]
+    if record["curves"]:
+        file = f"{one.stem(standing.state == 'quick')}.svg"
+        lines.append(f"![{one.title}](pictures/{PICTURES.name}/{file})")
+    return "\n\n".join(lines) + "\n"
 
 
 def list_rows(one: Experiment, standing: Standing) -> Iterator[list[str]]:
@@ -57,6 +98,7 @@ def list_rows(one: Experiment, standing: Standing) -> Iterator[list[str]]:
     for claim in standing.record["claims"]:
         said, ours = claim["published"], claim["ours"]
         file = f"[JSON](../results/{one.stem(standing.state == 'quick')}.json)"
+        file += f", [picture](#{one.id})" if standing.record["curves"] else f", [command](#{one.id})"
         measured = "<br>".join(filter(None, [ours["text"], spread(ours)]))
         yield [
             f"`{one.id}`<br>{standing.state}, {standing.date}, {file}",
@@ -98,13 +140,20 @@ def escape(cell: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    text = build(RESULTS)
+    text, pictures = build(RESULTS), draw(RESULTS)
+    there = {path.name: path for path in PICTURES.glob("*.svg")}
     if words == ["--check"]:
         fresh = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
+        fresh = fresh and pictures == {name: path.read_bytes() for name, path in there.items()}
         print("up to date" if fresh else f"{PAGE.relative_to(ROOT)} is not up to date: run python docs/scoreboard.py")
         return 0 if fresh else 1
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name in there.keys() - pictures.keys():
+        there[name].unlink()
+    for name, picture in pictures.items():
+        (PICTURES / name).write_bytes(picture)
     PAGE.write_text(text, encoding="utf-8")
-    print(PAGE.relative_to(ROOT))
+    print(f"{PAGE.relative_to(ROOT)}, {len(pictures)} pictures")
     return 0
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ def parser() -> "ArgumentParser":
     made = make_parser(
         "reproduce",
         "Run tables and figures of the four papers by name, and print what is published beside what is measured.\n"
-        "Each result is one JSON file, OUT/ID.json, or OUT/ID-quick.json with --quick. Each finished cell is kept at once:\n"
+        "Each result is one JSON file, OUT/ID.json, or OUT/ID-quick.json with --quick; its picture is drawn into OUT/pictures\n"
+        "if matplotlib is installed. Each finished cell is kept at once:\n"
         "after an interruption the same command goes on where it stopped. Exit status: 0 done, 1 cannot run, 2 misused,\n"
         "3 data missing, 130 interrupted.",
         EXAMPLES,
@@ -112,7 +114,11 @@ def _reproduce(args: Any, planned: Sequence[tuple["Experiment", "Work"]]) -> int
                 return error.exit_code
             raise
         _show(output, one, done)
-        found[one.id] = {"path": Path(done.path).resolve(), "verdict": done.record["verdict"], "claims": done.record["claims"]}
+        picture = _draw(output, done)
+        found[one.id] = {
+            "path": Path(done.path).resolve(), "picture": picture and picture.resolve(), "verdict": done.record["verdict"],
+            "claims": done.record["claims"],
+        }  # fmt: skip
     output.result({"experiments": found})
     return 0
 
@@ -126,6 +132,22 @@ def _show(output: Output, one: "Experiment", done: "Reproduced") -> None:
         f"{one.id}: {one.title} ({one.place})", ("claim", "published", "ours", "mean ± spread (seeds)", "verdict"), rows
     )
     output.path(done.path, f"{done.path}: {done.record['verdict']}; {done.ran} cells run, {done.kept} finished before")
+
+
+def _draw(output: Output, done: "Reproduced") -> Path | None:
+    """Write the picture beside the record, and return where; None where there is nothing to draw, or nothing to draw with."""
+    from steadyrnn.experiments.picture import write_picture
+    from steadyrnn.runs.files import remove_quietly
+
+    path = done.path.parent / "pictures" / f"{done.path.stem}.svg"
+    if done.record["curves"] and find_spec("matplotlib") is None:
+        remove_quietly(path)  # it may be of other numbers
+        output.note(f"{path}: not drawn, since matplotlib is missing. Install it with: pip install 'steadyrnn[report]'")
+        return None
+    if not write_picture(done.record, path):
+        return None
+    output.path(path)
+    return path
 
 
 def _spread(ours: dict[str, Any]) -> str:

@@ -175,7 +175,8 @@ class Experiment:
         full: What runs otherwise. Empty where nobody has written it yet.
         claims: What it is judged by.
         waits_for: What a run needs that is not there; empty for one that can run.
-        curves: ``package.module:function``, from the numbers of all cells to the curves of a picture; None for none.
+        curves: ``package.module:function``, from the numbers of all cells to a list of :class:`~.curves.Panel`, from which
+            the picture is drawn; None for none.
         data: Data sets that it reads, as ``steadyrnn data`` names them.
         quick_claims: What the quick run is judged by, where its smaller problem cannot show the same; None is ``claims``.
 
@@ -250,7 +251,7 @@ class Experiment:
 
     def _finish(self, judged: Sequence[Claim], cells: Mapping[str, Any]) -> dict[str, Any]:
         claims = [claim.decide(self.paper, cells) for claim in judged]
-        curves = {} if self.curves is None else resolve_name(self.curves)(cells)
+        curves = [] if self.curves is None else [panel.to_dict() for panel in resolve_name(self.curves)(cells)]
         return {"claims": claims, "verdict": _sum_up([claim["verdict"] for claim in claims]), "curves": curves}
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -27,7 +27,7 @@ class Axis:
         names: What stands at 0, 1, 2 and so on in place of numbers, for rows of a table; empty for numbers.
 
     Raises:
-        ArgumentError: The label is empty, the scale is another word, or a logarithmic axis has names.
+        ArgumentError: The label is not a plain text, the scale is another word, or a logarithmic axis has names.
 
     Example:
         >>> Axis("loss", "log").to_dict()
@@ -39,8 +39,7 @@ class Axis:
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not self.label:
-            raise ArgumentError("`label` of an axis must not be empty. Say what the axis counts, and its unit.")
+        _check_text("label of an axis", self.label)
         if self.scale not in SCALES:
             raise ArgumentError(f"`scale` must be one of {', '.join(SCALES)}, but is {self.scale!r}.")
         if self.names and self.scale == "log":
@@ -65,8 +64,8 @@ class Line:
         style: One of :data:`STYLES`. Bars of several lines stand side by side.
 
     Raises:
-        ArgumentError: The label is empty, there is no point, lengths differ, a number is not finite, a spread is negative, or
-            the style is another word.
+        ArgumentError: The label is not a plain text, there is no point, lengths differ, a number is not finite, a spread is
+            negative, or the style is another word.
 
     Example:
         >>> Line("ours", [1, 2], [0.5, None], style="points").to_dict()
@@ -80,8 +79,7 @@ class Line:
     style: str = "line"
 
     def __post_init__(self) -> None:
-        if not self.label:
-            raise ArgumentError("`label` of a line must not be empty. Say what the line is.")
+        _check_text("label of a line", self.label)
         if self.style not in STYLES:
             raise ArgumentError(f"`style` must be one of {', '.join(STYLES)}, but is {self.style!r}.")
         if not self.x:
@@ -96,6 +94,15 @@ class Line:
             _check_finite(f"`{name}` of the line {self.label!r}", [one for one in numbers if one is not None or name == "x"])
         if any(one is not None and one < 0 for one in self.spread or ()):
             raise ArgumentError(f"`spread` of the line {self.label!r} must not be negative.")
+
+    def skip_zeros(self) -> "Line":
+        """Return the line with a gap where y is exactly 0, for a logarithmic axis.
+
+        Example:
+            >>> Line("ours", [1, 2], [0.5, 0.0]).skip_zeros().y
+            [0.5, None]
+        """
+        return replace(self, y=[one if one != 0 else None for one in self.y])
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON, numbers with six digits: a picture shows no more."""
@@ -113,7 +120,7 @@ class Mark:
         y: Where a horizontal line lies. One of the two is given.
 
     Raises:
-        ArgumentError: The label is empty, both or neither are given, or the number is not finite.
+        ArgumentError: The label is not a plain text, both or neither are given, or the number is not finite.
 
     Example:
         >>> Mark("published", y=14.14).to_dict()
@@ -125,8 +132,7 @@ class Mark:
     y: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.label:
-            raise ArgumentError("`label` of a mark must not be empty. Say what the number is.")
+        _check_text("label of a mark", self.label)
         if (self.x is None) == (self.y is None):
             raise ArgumentError(f"The mark {self.label!r} must have `x` or `y`, and not both.")
         _check_finite(f"The mark {self.label!r}", [self.y if self.x is None else self.x])
@@ -148,8 +154,8 @@ class Panel:
         marks: Reference lines.
 
     Raises:
-        ArgumentError: The title is empty, there is no line, or a number on a logarithmic axis is not above 0. A y that is 0
-            there must be left out or be None.
+        ArgumentError: The title is not a plain text, there is no line, a mark has the label of another one or of a line, or a
+            number on a logarithmic axis is not above 0. A y that is 0 there must be left out or be None: :meth:`Line.skip_zeros`.
 
     Example:
         >>> panel = Panel("Gradient", Axis("lag k"), Axis("norm", "log"), [Line("ours", [0, 1], [1.0, 0.1])])
@@ -164,10 +170,14 @@ class Panel:
     marks: Sequence[Mark] = ()
 
     def __post_init__(self) -> None:
-        if not self.title:
-            raise ArgumentError("`title` of a panel must not be empty. Say what the panel shows.")
+        _check_text("title of a panel", self.title)
         if not self.lines:
             raise ArgumentError(f"`lines` of the panel {self.title!r} must have a line, but is empty.")
+        names = [*{line.label for line in self.lines}, *(mark.label for mark in self.marks)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ArgumentError(
+                f"`marks` of the panel {self.title!r} must have labels of their own, but {twice[0]!r} is taken."
+            )
         for line in self.lines:
             self._check_scales(line.label, line.x, line.y)
         for mark in self.marks:
@@ -179,7 +189,7 @@ class Panel:
             if axis.scale == "log" and low:
                 raise ArgumentError(
                     f"`{name}` of {label!r} must be above 0 on the logarithmic axis of the panel {self.title!r}, "
-                    f"but is {low[0]!r}. Leave the point out, or give None for a gap in y."
+                    f"but is {low[0]!r}. Leave the point out; `Line.skip_zeros` makes gaps of zeros."
                 )
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,6 +246,11 @@ def _numbers(column: Sequence[float | None]) -> list[float] | None:
     """Return the numbers of all seeds, None where one of them is not there or not finite."""
     found = [one for one in column if one is not None and math.isfinite(one)]
     return found if len(found) == len(column) else None
+
+
+def _check_text(name: str, text: str) -> None:
+    if not text or text.startswith("_") or "$" in text:  # matplotlib hides the one, and takes the other for a formula
+        raise ArgumentError(f"The {name} must be a text without `$` that does not start with `_`, but is {text!r}.")
 
 
 def _check_finite(name: str, values: Sequence[float | None]) -> None:

@@ -40,7 +40,7 @@ EXPERIMENTS = (
     Experiment(
         "emami-theorems", "Theorems 1 to 3 as demonstrations that run", "Main Results", "seconds", 0.2,
         "2n unitary units equal n contractive ReLU units, fewer do not; no number of sigmoid units does",
-        quick=_theorems(500, 20, (0,)), full=_theorems(10_000, 200, _SEEDS),
+        quick=_theorems(500, 20, (0,)), full=_theorems(10_000, 200, _SEEDS), curves=f"{_WORK}:show_theorems",
         claims=(
             Claim(
                 "theorem-1",

@@ -11,10 +11,11 @@ from steadyrnn.layers.rnn import RNN
 from steadyrnn.linalg.exponential import exp_skew, skew_part
 
 from .base import Judgement, group_by_seed, judge_numbers
+from .curves import Axis, Mark, Panel, mean_line
 
 __all__ = [
     "approximate_with_fewer", "approximate_with_twice", "collapse_readout", "judge_collapse", "judge_identical", "judge_size",
-    "match_contractive", "miss_with_fewer",
+    "match_contractive", "miss_with_fewer", "show_theorems",
 ]  # fmt: skip
 
 _DOUBLE = torch.float64
@@ -250,3 +251,26 @@ def judge_collapse(cells: Mapping[str, Any]) -> Judgement:
     more = "; ".join(f"{one['error']:.1e} where {one['precision']:.0e} is allowed" for one in near)
     text += f". It is about equality alone: 2n tanh units reach an error of {more}"
     return judge_numbers("seen" if grows and max(inside) < 1e-8 else "not seen", text, inside, "relative distance")
+
+
+def show_theorems(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show what 2n - 1 units miss and 2n do not, and the step from which no readout sees the input."""
+    seeds = group_by_seed(cells, "theorem2/")
+    widths = [one["width"] for one in seeds[0]]
+    residuals = [
+        mean_line(label, [(widths, [one[key] for one in group]) for group in seeds], "points").skip_zeros()
+        for key, label in (("residual_below", "2n - 1 random unitary units"), ("residual_at", "2n random unitary units"))
+    ]
+    sizes = [one["units"] for one in group_by_seed(cells, "theorem3/")[0]]
+    runs = {n: [group[0]["distance"] for group in group_by_seed(cells, f"theorem3/N{n}/")] for n in sizes}
+    distances = [
+        mean_line(f"N = {n} units", [([*range(len(one))], one) for one in found]).skip_zeros() for n, found in runs.items()
+    ]
+    far = Axis("distance of the input's direction", "log")
+    return [
+        Panel("Theorem 2: what a readout misses of relu(x)", Axis("inputs n"), Axis("residual", "log"), residuals),
+        Panel(
+            "Theorem 3: what a readout of N units can still see", Axis("time step k"), far, distances,
+            [Mark(f"k = {n}", x=n) for n in sizes],
+        ),
+    ]  # fmt: skip

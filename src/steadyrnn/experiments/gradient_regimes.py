@@ -14,12 +14,14 @@ from steadyrnn.linalg.exponential import exp_skew, skew_part
 from steadyrnn.probes.gradient_flow import gradient_flow
 
 from .base import Judgement, judge_numbers
+from .curves import Axis, Line, Mark, Panel, mean_line
+from .published.lin import VALUES
 
 __all__ = [
     "judge_absolute", "judge_absolute_slope", "judge_constant", "judge_eigenvalues", "judge_explodes", "judge_leaky_lower",
     "judge_leaky_slope", "judge_leaky_upper", "judge_may_explode", "judge_may_vanish", "judge_mixed", "judge_relu_slope",
     "judge_relu_upper", "judge_vanishes", "measure_eigenvalue_bound", "measure_gradient_norm", "measure_limits",
-    "measure_slopes",
+    "measure_slopes", "show_limits", "show_norms",
 ]  # fmt: skip
 
 _DOUBLE = torch.float64
@@ -282,3 +284,41 @@ def judge_leaky_lower(cells: Mapping[str, Any]) -> Judgement:
         f"bound in the Frobenius norm. Measured: at least {min(norms):.2g}"
     )
     return judge_numbers("different" if min(norms) >= bound else "not seen", text, norms, "Frobenius norm")
+
+
+_REGIMES = {
+    "below-below": "s·b < 1, S·B < 1", "below-one": "s·b < 1, S·B = 1", "below-above": "s·b < 1, S·B > 1",
+    "one-one": "s·b = 1, S·B = 1", "one-above": "s·b = 1, S·B > 1", "above-above": "s·b > 1, S·B > 1",
+}  # fmt: skip
+"""The entries of Table 1 that are not empty, as a picture names them."""
+
+
+def show_limits(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show the gradient after many steps for each entry of Table 1 and each pattern of slopes."""
+    found = [_numbers(cells, start) for start in _REGIMES]
+    x = [*range(len(found))]
+    lines = [
+        mean_line(label, [(x, row) for row in zip(*([one[key] for one in group] for group in found), strict=True)], "bars")
+        for key, label in (("small", "all slopes small"), ("random", "random slopes"), ("large", "all slopes 1"))
+    ]
+    y = Axis("log10 of the norm of the gradient")
+    title = f"Gradient after {found[0][0]['steps']} steps, with singular values from s to S and slopes from b to B"
+    return [Panel(title, Axis("entry of Table 1", names=[*_REGIMES.values()]), y, lines, [Mark("constant norm", y=0)])]
+
+
+def show_norms(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show measured norms of gradients between their bounds, proven and printed."""
+    rows = [_numbers(cells, start) for start in ("abs", "relu", "leaky")]
+    left, right = ([i + away for i in range(len(rows))] for away in (-0.3, 0.1))
+    points = [(i - 0.1, one["norm"]) for i, row in enumerate(rows) for one in row]
+    printed = [VALUES[f"table6/{name}/lower"].value for name in ("abs", "relu", "leaky-relu")]
+    lines = [
+        Line("measured, each seed", [i for i, _ in points], [norm for _, norm in points], style="points"),
+        Line("upper bound, proven and printed", left, [row[0]["upper"] for row in rows], style="points"),
+        Line("lower bound, proven", right, [row[0]["lower"] for row in rows], style="points"),
+        Line("lower bound, printed", [one + 0.2 for one in right], printed, style="points"),
+    ]
+    names = [f"{name}, {row[0]['width']} units" for name, row in zip(("abs(x)", "ReLU", "leaky ReLU 0.5"), rows, strict=True)]
+    title = f"Gradient over {rows[0][0]['lag']} steps; the lower bound of the ReLU is 0, printed and proven"
+    y = Axis("Frobenius norm of the gradient", "log")
+    return [Panel(title, Axis("activation", names=names), y, [line.skip_zeros() for line in lines])]

@@ -11,8 +11,9 @@ from steadyrnn.constraints.spectral import Spectral
 from steadyrnn.layers.rnn import RNN
 
 from .base import Judgement, judge_numbers
+from .curves import Axis, Line, Mark, Panel
 
-__all__ = ["ENDS", "Fit", "LinearSpectral", "collect_losses", "descend_from", "judge_narrow", "judge_wide"]
+__all__ = ["ENDS", "Fit", "LinearSpectral", "descend_from", "judge_narrow", "judge_wide", "show_descents"]
 
 ENDS: dict[str, str] = {
     "global": "the loss is zero to rounding",
@@ -198,6 +199,26 @@ def _judge(cells: Mapping[str, Any], start: str) -> Judgement:
     return judge_numbers(verdict, text, [float(end == "global") for end in ends], "share at loss 0")
 
 
-def collect_losses(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loss of every descent, by every tenth round."""
-    return {name: cell["losses"] for name, cell in cells.items()}
+def show_descents(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show the loss of every descent, by every tenth round, and where it ended."""
+    ended = {
+        "global": "loss 0", "local": "local minimum inside the set", "edge": "stopped at the edge of the set",
+        "open": "not finished",
+    }  # fmt: skip
+    panels = []
+    for start, title in (("narrow/", "Singular values in [0.9, 1.1]"), ("wide/", "Singular values in [0.1, 1.9]")):
+        found = [cell for name, cell in cells.items() if name.startswith(start)]
+        count = {end: sum(one["end"] == end for one in found) for end in ENDS}
+        lines = [
+            Line(f"{ended[end]} ({count[end]})", *_follow(one)).skip_zeros()
+            for end in ENDS for one in found if one["end"] == end
+        ]  # fmt: skip
+        x, y = Axis("round of the descent; its end at the next tenth"), Axis("loss relative to that of the answer 0", "log")
+        panels.append(Panel(f"{title}: {len(found)} descents", x, y, lines, [Mark("counts as loss 0", y=_ZERO)]))
+    return panels
+
+
+def _follow(descent: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+    """Return every tenth round and its loss, and the last loss, whose round is not stored."""
+    losses = [*descent["losses"], *([descent["loss"]] if descent["loss"] != descent["losses"][-1] else [])]
+    return [*range(0, 10 * len(losses), 10)], losses

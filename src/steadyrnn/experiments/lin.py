@@ -35,7 +35,7 @@ def _regime(name: str, text: str, says: str, entry: str) -> Claim:
 _TABLE_1 = Experiment(
     "lin-table1", "what becomes of the gradient over long times, by the products of singular values and slopes", "Table 1",
     "seconds", 0.1, "six limits; they hold with singular values, not with eigenvalues as printed",
-    quick=_regimes(8, 200, (0,)), full=_regimes(32, 1000, _SEEDS),
+    quick=_regimes(8, 200, (0,)), full=_regimes(32, 1000, _SEEDS), curves=f"{_WORK}:show_limits",
     claims=(
         _regime(
             "vanishes", "s·b < 1 and S·B < 1 (s, S: smallest and largest singular value; b, B: slope)", "0",
@@ -92,7 +92,7 @@ def _norms(steps: int, seeds: tuple[int, ...]) -> tuple[Series, ...]:
 _TABLE_6 = Experiment(
     "lin-table6", "predicted range of gradient norms over 30 steps, against measured norms", "Table 6", "seconds", 0.3,
     "printed bounds; one of them mixes two norms",
-    quick=_norms(30, (0,)), full=_norms(30, _SEEDS),
+    quick=_norms(30, (0,)), full=_norms(30, _SEEDS), curves=f"{_WORK}:show_norms",
     claims=(
         Claim(
             "abs", "abs(x), 100 units: the gradient has the same Frobenius norm at every lag", "sqrt(100) = 10, both bounds",

@@ -72,7 +72,7 @@ _FIGURE_1 = Experiment(
             "for larger step sizes the bound fails to hold", "Section 7.1", f"{_TRUNCATION}:judge_steps",
         ),
     ),
-    curves=f"{_TRUNCATION}:collect_curves",
+    curves=f"{_TRUNCATION}:show_differences",
 )  # fmt: skip
 
 EXPERIMENTS = (
@@ -80,7 +80,7 @@ EXPERIMENTS = (
     Experiment(
         "miller-counterexamples", "Propositions 3 and 4: what goes wrong without stability", "Propositions 3 and 4",
         "seconds", 0.1, "an unstable system defeats every window, and gradient descent",
-        quick=_unstable((20,)), full=_unstable((10, 20, 40)),
+        quick=_unstable((20,)), full=_unstable((10, 20, 40)), curves=f"{_WORK}:show_instability",
         claims=(
             Claim(
                 "proposition-3", "An unstable system differs without bound from every model of its last k inputs",

@@ -1,17 +1,18 @@
 """Table 1 of Zhang et al.: the operations of a step in reflector form, counted one by one and compared with the formulas."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from steadyrnn.linalg.householder import householder_apply
 
 from .base import Judgement
+from .curves import Axis, Line, Mark, Panel
 
 __all__ = [
     "count_orthogonal", "count_spectral", "judge_hgrad", "judge_hprod", "judge_orthogonal_backward", "judge_orthogonal_forward",
-    "judge_spectral_backward", "judge_spectral_forward",
+    "judge_spectral_backward", "judge_spectral_forward", "show_counts",
 ]  # fmt: skip
 
 _NEAR = 8.0
@@ -194,29 +195,57 @@ _Factors = tuple[float, float]
 """Of nm and of m^2 in a formula, per set of m reflectors."""
 
 
-def _judge(
-    cells: Mapping[str, Any], kind: str, key: str, printed: _Factors, right: tuple[_Factors, str] | None = None
-) -> Judgement:
+class _Formula(NamedTuple):
+    """A printed formula, the count it is about, and the right one where it is wrong."""
+
+    kind: str
+    key: str
+    printed: _Factors
+    right: _Factors | None = None
+    remark: str = ""
+
+
+_FORMULAS = {
+    "Spectral-RNN FP": _Formula("spectral", "forward", (4.0, -2.0)),
+    "Spectral-RNN BP": _Formula(
+        "spectral", "backward", (6.0, -1.5), (9.0, -3.0),
+        "right is 9n(m1+m2) - 3m1^2 - 3m2^2 with the table's own Hgrad; 7n(m1+m2) - 3.5m1^2 - 3.5m2^2 in two terms",
+    ),
+    "oRNN FP": _Formula(
+        "orthogonal", "forward", (4.0, -1.0), (4.0, -2.0), "right is 4nm - 2m^2, the sum of the table's own Hprod"
+    ),
+    "oRNN BP": _Formula(
+        "orthogonal", "backward_short", (7.0, -2.0), (7.0, -3.5),
+        "right is 7nm - 3.5m^2 in two terms, which need the last k entries alone",
+    ),
+}  # fmt: skip
+"""By the name of the row."""
+
+
+def _evaluate(factors: _Factors, kind: str, one: Mapping[str, Any]) -> float:
+    """Return a formula at the sizes of a count, without its terms of order n."""
+    n, m = int(one["width"]), int(one["reflectors"])
+    return (2 if kind == "spectral" else 1) * (factors[0] * n * m + factors[1] * m * m)
+
+
+def _judge(cells: Mapping[str, Any], row: str) -> Judgement:
     """Compare counts with a printed formula, and with the right one: they agree if they differ by O(n) at every size."""
+    kind, key, printed, right, remark = _FORMULAS[row]
     found = [numbers for name, numbers in cells.items() if name.startswith(f"{kind}/")]
-    sets, last = 2 if kind == "spectral" else 1, found[-1]
-    by_formula = sets * (printed[0] * last["width"] * last["reflectors"] + printed[1] * last["reflectors"] ** 2)
+    last, by_formula = found[-1], _evaluate(printed, kind, found[-1])
     text = f"n = {last['width']}, m = {last['reflectors']}: {last[key]:,} counted, {by_formula:,.0f} by the formula"
     verdict = "not seen"
     if all(one["error"] < 1e-9 for one in found):
-        if _largest_gap(found, key, sets, printed) <= _NEAR:
+        if _largest_gap(found, key, kind, printed) <= _NEAR:
             verdict = "seen"
-        elif right is not None and _largest_gap(found, key, sets, right[0]) <= _NEAR:
-            verdict, text = "different", f"{text}; {right[1]}"
+        elif right is not None and _largest_gap(found, key, kind, right) <= _NEAR:
+            verdict, text = "different", f"{text}; {remark}"
     return Judgement(verdict, text, last[key], unit="operations")
 
 
-def _largest_gap(found: Sequence[Mapping[str, Any]], key: str, sets: int, factors: _Factors) -> float:
+def _largest_gap(found: Sequence[Mapping[str, Any]], key: str, kind: str, factors: _Factors) -> float:
     """Return by how many times n a count differs from a formula at most."""
-    gaps: list[float] = []
-    for one in found:
-        n, m = one["width"], one["reflectors"]
-        gaps.append(abs(one[key] - sets * (factors[0] * n * m + factors[1] * m * m)) / n)
+    gaps: list[float] = [abs(one[key] - _evaluate(factors, kind, one)) / one["width"] for one in found]
     return max(gaps)
 
 
@@ -240,22 +269,36 @@ def judge_hgrad(cells: Mapping[str, Any]) -> Judgement:
 
 def judge_spectral_forward(cells: Mapping[str, Any]) -> Judgement:
     """A step of the Spectral-RNN."""
-    return _judge(cells, "spectral", "forward", (4.0, -2.0))
+    return _judge(cells, "Spectral-RNN FP")
 
 
 def judge_spectral_backward(cells: Mapping[str, Any]) -> Judgement:
     """The gradient of a step of the Spectral-RNN; the printed formula contradicts the row of Hgrad."""
-    right = "right is 9n(m1+m2) - 3m1^2 - 3m2^2 with the table's own Hgrad; 7n(m1+m2) - 3.5m1^2 - 3.5m2^2 in two terms"
-    return _judge(cells, "spectral", "backward", (6.0, -1.5), ((9.0, -3.0), right))
+    return _judge(cells, "Spectral-RNN BP")
 
 
 def judge_orthogonal_forward(cells: Mapping[str, Any]) -> Judgement:
     """A step of the oRNN; the printed formula contradicts the row of Hprod."""
-    right = "right is 4nm - 2m^2, the sum of the table's own Hprod"
-    return _judge(cells, "orthogonal", "forward", (4.0, -1.0), ((4.0, -2.0), right))
+    return _judge(cells, "oRNN FP")
 
 
 def judge_orthogonal_backward(cells: Mapping[str, Any]) -> Judgement:
     """The gradient of a step of the oRNN, in its cheapest form."""
-    right = "right is 7nm - 3.5m^2 in two terms, which need the last k entries alone"
-    return _judge(cells, "orthogonal", "backward_short", (7.0, -2.0), ((7.0, -3.5), right))
+    return _judge(cells, "oRNN BP")
+
+
+def show_counts(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show counts relative to the printed formulas, and to the right ones: with m = n/2, what is right tends to 1."""
+    return [_show_ratios(cells, "printed", False), _show_ratios(cells, "right", True)]
+
+
+def _show_ratios(cells: Mapping[str, Any], word: str, corrected: bool) -> Panel:
+    lines = []
+    for row, (kind, key, printed, right, _) in _FORMULAS.items():
+        found = [one for name, one in cells.items() if name.startswith(f"{kind}/") and one["width"] == 2 * one["reflectors"]]
+        factors = right if corrected and right is not None else printed
+        y = [one[key] / _evaluate(factors, kind, one) for one in found]
+        lines.append(Line(row, [one["width"] for one in found], y))
+    title = f"Counted operations against the {word} formulas"
+    y_axis = Axis(f"counted / {word}")
+    return Panel(title, Axis("units n, with n/2 reflectors"), y_axis, lines, [Mark("equal", y=1)])

@@ -11,9 +11,10 @@ from torch import Tensor
 from steadyrnn.linalg.projections import clip_singular_values
 
 from .base import Judgement, group_by_seed, judge_numbers
+from .curves import Axis, Line, Mark, Panel, mean_line
 
 __all__ = [
-    "collect_curves", "judge_linear", "judge_steps", "judge_tanh", "judge_training", "measure_gradients", "measure_training",
+    "judge_linear", "judge_steps", "judge_tanh", "judge_training", "measure_gradients", "measure_training", "show_differences",
 ]  # fmt: skip
 
 _DOUBLE = torch.float64
@@ -194,12 +195,34 @@ def judge_steps(cells: Mapping[str, Any]) -> Judgement:
     return judge_numbers("seen" if worse else "not seen", text, ends["1/t"], "spectral norm, linear, 1/t")
 
 
-def collect_curves(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the curves of both parts of the figure: means over seeds, by kind, reading and step size."""
-    curves: dict[str, Any] = {}
-    for start in dict.fromkeys(name.rpartition("/seed")[0] for name in cells):
-        groups = [group[0] for group in group_by_seed(cells, f"{start}/seed")]
-        x = groups[0].get("windows", [*range(1, len(groups[0]["difference"]) + 1)])
-        y = [fmean(values) for values in zip(*(one["difference"] for one in groups), strict=True)]
-        curves[start] = {"x": x, "mean": [float(f"{value:.6g}") for value in y]}
-    return curves
+def show_differences(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show both parts of the figure, mean and spread over seeds, with 0.5 read as a variance."""
+    gradients = []
+    for kind in ("linear", "tanh"):
+        found = [group[0] for group in group_by_seed(cells, f"gradient/{kind}/variance/")]
+        gradients.append(mean_line(kind, [(one["windows"], one["difference"]) for one in found]).skip_zeros())
+    gap = Axis("norm of the difference of gradients", "log")
+    return [
+        Panel("Gradient from k inputs and from all 200", Axis("window k in steps"), gap, [*gradients, _bound(gradients[0])]),
+        _show_training(cells, "linear", "linear"),
+        _show_training(cells, "tanh", "log"),
+    ]
+
+
+def _bound(linear: Line) -> Line:
+    """Return k lambda^k, scaled so that it starts where a curve starts."""
+    scale = (linear.y[0] or 1.0) / (linear.x[0] * _BOUND ** linear.x[0])
+    y = [scale * k * _BOUND**k for k in linear.x]
+    return Line("k 0.75^k, scaled: the bound's form", linear.x, y)
+
+
+def _show_training(cells: Mapping[str, Any], kind: str, scale: str) -> Panel:
+    """Show every fifth gradient step."""
+    lines = []
+    for schedule, label in (("1/t", "steps 0.01/t"), ("1/sqrt(t)", "steps 0.01/sqrt(t)"), ("constant", "steps 0.01")):
+        found = [group[0]["difference"] for group in group_by_seed(cells, f"training/{kind}/variance/{schedule}/")]
+        line = mean_line(label, [([*range(1, len(gaps) + 1)][::5], gaps[::5]) for gaps in found])
+        lines.append(line.skip_zeros() if scale == "log" else line)
+    most = [Mark("most that two such weights can differ by", y=2 * _BOUND)]
+    title = f"Weights trained from {_WINDOW} inputs and from all, {kind}"
+    return Panel(title, Axis("gradient step"), Axis("spectral norm of the difference", scale), lines, most)

@@ -10,10 +10,11 @@ import torch
 from steadyrnn.layers.rnn import RNN
 
 from .base import Judgement
+from .curves import Axis, Line, Panel
 
 __all__ = [
     "compare_gradient", "descend", "judge_approximation", "judge_divergence", "judge_gradient", "judge_truncation",
-    "truncate_unstable",
+    "show_instability", "truncate_unstable",
 ]  # fmt: skip
 
 
@@ -157,3 +158,30 @@ def judge_divergence(cells: Mapping[str, Any]) -> Judgement:
     )
     everywhere = found["short"]["diverged"] and not found["inside"]["diverged"]
     return Judgement("not seen" if not diverges else "seen" if everywhere else "different", text)
+
+
+def show_instability(cells: Mapping[str, Any]) -> list[Panel]:
+    """Show what windows miss of an unstable and of a stable system, and the size of a during gradient descent."""
+    missed = [
+        Line(f"a = {cells[name]['rate']:g}, {when}", cells[name]["windows"], cells[name][key]).skip_zeros()
+        for name in ("unstable", "stable")
+        for key, when in (("end", "last step"), ("halfway", "halfway"))
+    ]
+    descents = [one for name, one in cells.items() if name.startswith("descent/")]
+    paths = [Line(_name_descent(one), [*range(len(one["path"]))], [abs(a) for a in one["path"]]) for one in descents]
+    size = Axis("size of a", "log")
+    return [
+        Panel(
+            "Proposition 3: what a window of k inputs misses", Axis("window k in steps"),
+            Axis("difference of the states", "log"), missed,
+        ),
+        Panel(
+            "Proposition 4: gradient descent until numbers overflow", Axis("iteration i, with step size 1/i"), size,
+            [path.skip_zeros() for path in paths],
+        ),
+    ]  # fmt: skip
+
+
+def _name_descent(one: Mapping[str, Any]) -> str:
+    """Return where a descent starts; one that reaches 0 leaves a logarithmic axis."""
+    return f"a = {one['start']:g}, T = {one['steps']}" + ("" if one["path"][-1] else ", then 0")

@@ -24,6 +24,7 @@ _TABLE_1 = Experiment(
     "zhang-table1", "operations of a step in reflector form, formulas against counted operations", "Table 1", "seconds", 0.1,
     "printed formulas; three of them contradict the rows above them",
     quick=_counts(((32, 16), (128, 64))), full=_counts(((128, 16), (32, 16), (64, 32), (128, 64), (256, 128))),
+    curves=f"{_WORK}:show_counts",
     claims=(
         _row("Hprod", "Operations of one reflection of the last k entries of n", "4k", "hprod"),
         _row("Hgrad", "Operations of the gradient of one reflection", "3n + 6k", "hgrad"),
@@ -56,7 +57,7 @@ def _descents(seeds: tuple[int, ...]) -> tuple[Series, ...]:
 _LANDSCAPE = Experiment(
     "zhang-landscape", "linear Spectral-RNN from many starts", "announced in Section 1, not proved in the text", "cpu", 15,
     "no spurious local minimum: where descents end, and their final losses; evidence and no proof",
-    quick=_descents((0, 1, 2)), full=_descents(tuple(range(40))), curves=f"{_DESCENTS}:collect_losses",
+    quick=_descents((0, 1, 2)), full=_descents(tuple(range(40))), curves=f"{_DESCENTS}:show_descents",
     claims=(
         Claim(
             "narrow", "Singular values between 0.9 and 1.1: every descent ends in a global minimum",

@@ -136,7 +136,7 @@ def measure_input_gradient(place: Place) -> Callback:
                 for lag, (mean, count) in enumerate(zip(means, pairs, strict=True)):
                     totals[lag], counts[lag] = totals[lag] + mean * count, counts[lag] + count
             means = [shorten(total / count) for total, count in zip(totals, counts, strict=True)]
-            return {"lag": [*range(lags)], "mean": means, "pairs": [int(count) for count in counts]}
+            return {"lag": [*range(lags)], "mean": means}
 
         return _tell(norms)
 
