@@ -58,7 +58,7 @@ def train_network(
             scores = _train(configuration, task, model, run)
             curve, probes = _read_curves(run), _read_probes(run)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    noted = {} if found is None else {"settings": chosen}
+    noted: dict[str, Any] = {} if found is None else {"settings": chosen}
     noted |= {"certificate": _certify(model, scores)} if certified else {}
     return {"parameters": parameters, **scores, "curve": curve, "probes": probes, **noted}
 
