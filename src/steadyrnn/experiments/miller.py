@@ -1,11 +1,11 @@
 """Figures and propositions of Miller and Hardt: stable networks and truncation."""
 
 from .base import Claim, Experiment, Series
+from .miller_language import LANGUAGE
 
 __all__ = ["EXPERIMENTS"]
 
 _WORK = "steadyrnn.experiments.unstable_systems"
-_NOT_WRITTEN = "its cells, not written yet"
 
 
 def _unstable(lengths: tuple[int, ...]) -> tuple[Series, ...]:
@@ -101,17 +101,6 @@ EXPERIMENTS = (
             ),
         ),
     ),
-    Experiment(
-        "miller-stable", "WikiText-2: unconstrained and stable RNN, certified", "Section 7.2", "gpu", 12,
-        "perplexities 146.7 and 143.5", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "miller-fig2", "RNN and LSTM of 1500 units: gradient of the loss at t+i by the input at t", "Figure 2", "gpu", 18,
-        "perplexities 146.7 and 92.3; gradients decay with i", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "miller-fig3", "distance between models truncated at k and at 65", "Figure 3", "gpu", 18,
-        "diminishing returns in k (same runs as miller-fig2)", waits_for=_NOT_WRITTEN,
-    ),
+    *LANGUAGE,
 )  # fmt: skip
 """In the order of the paper."""

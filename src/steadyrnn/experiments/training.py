@@ -9,7 +9,7 @@ from torch import nn
 from steadyrnn.errors import TrainingError
 from steadyrnn.jobs.configuration import Configuration
 from steadyrnn.jobs.loading import build_task
-from steadyrnn.jobs.measurements import make_probes
+from steadyrnn.jobs.measurements import make_probes, record_certificate
 from steadyrnn.jobs.training_probes import shorten
 from steadyrnn.models.systems import build_model
 from steadyrnn.runs.folder import Run
@@ -26,7 +26,7 @@ MOST_POINTS = 200
 
 
 def train_network(
-    settings: Mapping[str, Any], seed: int, folder: Path, found: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any], seed: int, folder: Path, found: Mapping[str, Any] | None = None, certified: bool = False
 ) -> dict[str, Any]:
     """Train a network and test its best weights; a run that was killed goes on from its last checkpoint.
 
@@ -36,11 +36,13 @@ def train_network(
         seed: Of weights, dropout and data; a ``task.seed`` among the settings fixes the data.
         folder: For the run.
         found: What :func:`search_settings` chose, on top of ``settings``.
+        certified: Whether to certify the best weights.
 
     Returns:
         ``parameters``; ``validation`` and ``test``, scores of the best weights, None where the run diverged; ``best_step``,
         ``steps`` and the ``reason`` for the end; ``curve``, what was logged by name, each a list of [step, value];
-        ``probes``, by name, each a list of records; ``settings``, where some were chosen.
+        ``probes``, by name, each a list of records; ``settings``, where some were chosen; ``certificate``, where it is
+        wanted: ``contraction`` and ``stable`` of the best weights, None where the run diverged.
 
     Example:
         >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8, "train.log_every": 1}
@@ -56,7 +58,8 @@ def train_network(
             scores = _train(configuration, task, model, run)
             curve, probes = _read_curves(run), _read_probes(run)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    noted = {} if found is None else {"settings": chosen}
+    noted: dict[str, Any] = {} if found is None else {"settings": chosen}
+    noted |= {"certificate": _certify(model, scores)} if certified else {}
     return {"parameters": parameters, **scores, "curve": curve, "probes": probes, **noted}
 
 
@@ -126,7 +129,7 @@ def _open(configuration: Configuration, folder: Path) -> Run:
 def _train(configuration: Configuration, task: Task, model: nn.Module, run: Run) -> dict[str, Any]:
     settings = configuration.train
     size = settings.evaluation_batch_size or settings.batch_size
-    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size)
+    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size, settings.probe, run.folder)
     facts = {"metric": task.metric, "higher_is_better": task.higher_is_better, "baselines": dict(task.baselines)}
     try:
         done = train(model, task, settings, run=run, resume=True, callbacks=probes)
@@ -134,6 +137,15 @@ def _train(configuration: Configuration, task: Task, model: nn.Module, run: Run)
         return {**facts, "validation": None, "test": None, "best_step": None, "steps": None, "reason": str(error)}
     scores = {"validation": done.best, "test": done.test, "best_step": done.best_step, "steps": done.steps}
     return {**facts, **scores, "reason": done.reason}
+
+
+def _certify(model: nn.Module, scores: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what is proven of the best weights, which training leaves in the model."""
+    if scores["test"] is None:
+        return None
+    record = record_certificate(model, None, None, scores["best_step"], "best")
+    proven = record["certificate"] or {}
+    return {"contraction": proven.get("contraction"), "stable": proven.get("stable", False), "reason": record["reason"]}
 
 
 def _read_curves(run: Run) -> dict[str, list[list[float]]]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,19 +17,23 @@ from steadyrnn.models.truncated import recurrent_part
 from steadyrnn.probes.gradient_flow import gradient_flow
 from steadyrnn.probes.spectrum import spectral_margin, spectrum
 from steadyrnn.tasks.base import Task
+from steadyrnn.train.settings import ProbeSettings
 
 from .training_probes import (
     Callback,
+    Place,
     longest_affordable,
     measure_dead_units,
     measure_initial_gradient,
+    measure_input_gradient,
     measure_margin,
     measure_state_jacobian,
     short_name,
     shorten,
 )
+from .weight_probes import find_other_run, keep_weights, measure_distance
 
-__all__ = ["PROBES", "Probe", "check_probe_names", "make_probes", "measure_input_bound", "record_certificate"]
+__all__ = ["PROBES", "Probe", "check_probes", "make_probes", "measure_input_bound", "record_certificate"]
 
 _EPS = 1e-3
 """The difference of states for which the horizon of a stable network is noted."""
@@ -46,19 +51,36 @@ def measure_input_bound(task: Task, batch_size: int) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def check_probe_names(names: Sequence[str]) -> None:
-    """Refuse the first name that is no measurement."""
+def check_probes(settings: ProbeSettings) -> None:
+    """Refuse a name that is no measurement, and a comparison with a run that has nothing to compare."""
+    _check_names(settings.names)
+    if settings.every and "weight-distance" in settings.names:
+        find_other_run(settings)
+
+
+def _check_names(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in PROBES]
     if unknown:
         raise ArgumentError(not_among("probe.names", unknown[0], PROBES))
 
 
-def make_probes(task: Task, names: Sequence[str], batch_size: int) -> dict[str, Callback]:
-    """Return the measurements of these names for the trainer; none for a network without time."""
-    check_probe_names(names)
+def make_probes(
+    task: Task, names: Sequence[str], batch_size: int, settings: ProbeSettings | None = None, folder: Path | None = None
+) -> dict[str, Callback]:
+    """Return the measurements of these names for the trainer; none for a network without time.
+
+    Args:
+        task: The task.
+        names: Of :data:`PROBES`.
+        batch_size: Rows of a batch.
+        settings: Those of the run, which measurements against another run read; None is the default.
+        folder: The run's folder, where weights are kept; None keeps none.
+    """
+    _check_names(names)
     if task.interface.reads == "row":
         return {}
-    made = {name: PROBES[name].make(task, batch_size) for name in names}
+    place = Place(task, batch_size, settings or ProbeSettings(), folder)
+    made = {name: PROBES[name].make(place) for name in names}
     return {name: _in_evaluation(callback) for name, callback in made.items()}
 
 
@@ -92,7 +114,7 @@ def _try_certify(model: nn.Module, input_bound: float | None, effort: str) -> tu
             return None, str(error)
 
 
-def _spectrum(task: Task, batch_size: int) -> Callback:
+def _spectrum(place: Place) -> Callback:
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
         values = {short_name(name): sigma for name, sigma in spectrum(recurrent_part(model)).items()}
         margins = {name: spectral_margin({name: sigma}) for name, sigma in values.items()}
@@ -101,8 +123,8 @@ def _spectrum(task: Task, batch_size: int) -> Callback:
     return measure
 
 
-def _gradient_flow(task: Task, batch_size: int) -> Callback:
-    batch = next(iter(task.batches("validation", batch_size)))
+def _gradient_flow(place: Place) -> Callback:
+    batch = next(iter(place.task.batches("validation", place.batch_size)))
     rows = batch.input[:, :_ROWS]
 
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
@@ -119,8 +141,8 @@ def _gradient_flow(task: Task, batch_size: int) -> Callback:
     return measure
 
 
-def _certificate(task: Task, batch_size: int) -> Callback:
-    bound = measure_input_bound(task, batch_size)
+def _certificate(place: Place) -> Callback:
+    bound = measure_input_bound(place.task, place.batch_size)
 
     def measure(step: int, model: nn.Module) -> dict[str, Any]:
         found, reason = _try_certify(model, bound, "fast")
@@ -138,12 +160,12 @@ class Probe:
     Attributes:
         name: As ``--probe`` takes it.
         help: What is measured, in a few words.
-        make: From the task and the rows of a batch to what the trainer calls.
+        make: From what it measures on to what the trainer calls.
     """
 
     name: str
     help: str
-    make: Callable[[Task, int], Callback]
+    make: Callable[[Place], Callback]
 
 
 PROBES: Mapping[str, Probe] = {
@@ -156,6 +178,11 @@ PROBES: Mapping[str, Probe] = {
         Probe("dead-units", "share of units of an RNN whose slope is 0 at every step", measure_dead_units),
         Probe("state-jacobian", "Frobenius norm of the derivative of the last state by the first", measure_state_jacobian),
         Probe("margin", "largest distance of a singular value from 1, of every recurrent weight", measure_margin),
+        Probe(
+            "input-gradient", "norm of the gradient of the loss at a step by an earlier input, by lag", measure_input_gradient
+        ),
+        Probe("weights", "keeps every recurrent weight in the run folder, and measures its spectral norm", keep_weights),
+        Probe("weight-distance", "spectral norm of the difference to the weights that another run kept", measure_distance),
     )
 }
 """Every measurement by name."""

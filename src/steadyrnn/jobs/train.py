@@ -22,7 +22,7 @@ from steadyrnn.train.trainer import Result, train
 
 from .configuration import Configuration
 from .loading import FACTS, build_task, collect_facts, read_configuration
-from .measurements import check_probe_names, make_probes, measure_input_bound, record_certificate
+from .measurements import check_probes, make_probes, measure_input_bound, record_certificate
 
 __all__ = ["TABLE", "TrainedRun", "train_network"]
 
@@ -82,7 +82,7 @@ def train_network(
     """
     settings = configuration.train
     check_settings(settings)
-    check_probe_names(settings.probe.names)
+    check_probes(settings.probe)
     choose_device(settings.device)
     with device_context(settings):
         task = build_task(configuration)
@@ -152,7 +152,7 @@ def _refuse_another_table(run: Run, now: dict[str, str] | None) -> None:
 
 def _train(settings: TrainSettings, task: Task, model: nn.Module, run: Run, resume: bool, progress: str) -> Result:
     size = settings.evaluation_batch_size or settings.batch_size
-    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size)
+    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size, settings.probe, run.folder)
     return train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=make_progress(progress))
 
 

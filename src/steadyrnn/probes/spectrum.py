@@ -10,7 +10,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.weights import RecurrentWeights
 
-__all__ = ["spectral_margin", "spectrum"]
+__all__ = ["recurrent_weights", "spectral_margin", "spectrum"]
 
 _TORCH_GATES: dict[type[nn.Module], str] = {
     nn.RNN: "h",
@@ -55,12 +55,26 @@ def spectrum(module: nn.Module) -> dict[str, Tensor]:
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"`module` must be a module, but is of type {type(module).__name__}.")
     values = {}
+    for name, (weight, gates) in recurrent_weights(module).items():
+        stacked = check_finite(name.rpartition(".")[2], weight).double()
+        for gate, rows in zip(gates, stacked.chunk(len(gates)), strict=True):
+            values[f"{name}.{gate}"] = torch.linalg.svdvals(rows)
+    return values
+
+
+@torch.no_grad()
+def recurrent_weights(module: nn.Module) -> dict[str, tuple[Tensor, str]]:
+    """Return every recurrent weight inside a module as its layer uses it, gates stacked, and the letters of its gates.
+
+    Example:
+        >>> {name: (weight.shape, gates) for name, (weight, gates) in recurrent_weights(sr.LSTM(3, 2)).items()}
+        {'weight_hh_l0': (torch.Size([8, 2]), 'ifgo')}
+    """
+    found = {}
     for path, part in module.named_modules():
         for name, gates in _recurrent_weights(part):
-            weight = check_finite(name, getattr(part, name)).double()
-            for gate, rows in zip(gates, weight.chunk(len(gates)), strict=True):
-                values[f"{path}.{name}.{gate}" if path else f"{name}.{gate}"] = torch.linalg.svdvals(rows)
-    return values
+            found[f"{path}.{name}" if path else name] = getattr(part, name).detach(), gates
+    return found
 
 
 def spectral_margin(spectrum: Mapping[str, Tensor]) -> float:

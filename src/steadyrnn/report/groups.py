@@ -16,6 +16,7 @@ SEEDS = {"train.seed", "task.seed"}
 INDIFFERENT = {
     *("format", "train.device", "train.threads", "task.data_dir"),
     *("train.log_every", "train.save_every", "train.probe.every", "train.probe.names"),
+    "train.probe.against",
 }
 NO_METRIC = {"kind", "step", "epoch", "time", "loss", "checkpoint", "lr", "gradient_norm", "examples_per_second"}
 HIGHER = ("accuracy", "r2", "f1", "precision", "recall", "auc", "correct", "score")

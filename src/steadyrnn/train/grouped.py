@@ -31,7 +31,7 @@ __all__ = ["GroupResult", "evaluate_group", "train_group"]
 _USED = frozenset(
     {"steps", "epochs", "batch_size", "evaluation_batch_size", "validate_every", "log_every", "save_every", "seed", "device"}
     | {"threads", "deterministic", "schedule.name", "schedule.factor", "schedule.patience", "schedule.warmup"}
-    | {"stop.patience", "stop.below", "clip.norm", "clip.recurrent", "probe.names"}
+    | {"stop.patience", "stop.below", "clip.norm", "clip.recurrent", "probe.names", "probe.against"}
     | {f"optimizer.{name}" for name in ("name", "lr", "transition_lr", "weight_decay", "momentum", "betas", "alpha", "eps")}
 )
 """Settings that a group follows, or that say nothing where nothing is written; any other must have its default."""

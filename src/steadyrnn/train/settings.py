@@ -124,11 +124,15 @@ class ProbeSettings:
             ``certificate`` (contraction, stability, regime), ``gradient-h0`` (norm of the gradient of the loss by the initial
             state), ``dead-units`` (share of units of an RNN whose slope is 0 at every step), ``state-jacobian`` (Frobenius norm
             of the derivative of the last state by the first, of several batches), ``margin`` (largest distance of a singular
-            value from 1).
+            value from 1), ``input-gradient`` (norm of the gradient of the loss at a step by an earlier input, by lag),
+            ``weights`` (keeps every recurrent weight in the run folder), ``weight-distance`` (difference to the weights that
+            another run kept).
+        against: Folder of the other run of ``weight-distance``.
     """
 
     every: int = 0
     names: tuple[str, ...] = ("spectrum", "gradient-flow", "certificate")
+    against: str | None = None
 
 
 @dataclass(frozen=True)
