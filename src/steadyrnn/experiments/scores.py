@@ -35,8 +35,8 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 
 
 def judge_printed(
-    cells: Mapping[str, Any], model: str, score: str, published: float, higher: bool = True, factor: float = 1.0, unit: str = "",
-    split: str = "test", examples: int | None = None,
+    cells: Mapping[str, Any], model: str, score: str, published: float, higher: bool = True, factor: float = 1.0,
+    unit: str = "", split: str = "test", examples: int | None = None,
 ) -> Judgement:  # fmt: skip
     """Judge a printed score: seen where the mean over seeds is as good or better.
 
