@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import ArgumentError
+from steadyrnn.jobs.configuration import Configuration
 from steadyrnn.jobs.loading import build_task, load_trained
 from steadyrnn.tasks.decoding import generate
 from steadyrnn.tasks.text import Language
@@ -17,7 +18,7 @@ from steadyrnn.tasks.vocabulary import END
 from .base import Judgement, judge_numbers
 from .training import train_network
 
-__all__ = ["count_words", "judge_length", "judge_phrases", "write_sentences"]
+__all__ = ["count_words", "find_phrases", "judge_length", "judge_phrases", "write_sentences"]
 
 _PHRASE = 3
 """Words of a phrase."""
@@ -38,20 +39,21 @@ def write_sentences(
     Returns:
         What :func:`~steadyrnn.experiments.training.train_network` returns, and ``sentences``: for each prompt the ``text``, its
         ``words`` up to the end or to where it repeats itself, and ``known``, the share of their phrases, of three words each,
-        that the training text has.
+        that the training text has. There is none of a run that diverged.
+
+    Raises:
+        ArgumentError: The task is no text.
     """
+    task = build_task(Configuration.from_dotted(settings))
+    if not isinstance(task, Language):
+        raise ArgumentError(f"`settings` must have a text as task, but have {settings.get('task.name')!r}.")
     done = train_network(settings, seed, folder)
     if done["test"] is None:
         return {**done, "sentences": []}
-    trained = load_trained(folder)
-    task = build_task(trained.configuration)
-    if not isinstance(task, Language):
-        raise ArgumentError(f"`settings` must have a language as task, but it is {trained.configuration.task_name!r}.")
-    known = find_phrases(task.texts["train"], len(task.vocabulary))
-    sentences = []
+    model, known, sentences = load_trained(folder).model, find_phrases(task.texts["train"], len(task.vocabulary)), []
     for prompt in prompts:
         tokens = task.vocabulary.encode(f"{END} {prompt}")
-        written = torch.cat([tokens[1:], generate(trained.model, tokens, longest)])
+        written = torch.cat([tokens[1:], generate(model, tokens, longest)])
         words = [task.vocabulary.words[token] for token in written.tolist()]
         count = count_words(words)
         phrases = find_phrases(written[:count], len(task.vocabulary))
