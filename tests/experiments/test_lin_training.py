@@ -14,7 +14,7 @@ from steadyrnn.errors import ArgumentError
 from steadyrnn.experiments.base import Claim, Experiment, Series
 from steadyrnn.experiments.curves import Panel
 from steadyrnn.experiments.gradient_norms import draw_norms, judge_larger_norms, predict_band
-from steadyrnn.experiments.loss_curves import draw_losses, judge_impossible_loss
+from steadyrnn.experiments.loss_curves import draw_losses, draw_perplexities, judge_impossible_loss
 from steadyrnn.experiments.registry import EXPERIMENTS
 from steadyrnn.experiments.scores import judge_printed
 from steadyrnn.experiments.sentences import count_words, find_phrases, write_sentences
@@ -209,6 +209,16 @@ def test_pictures_of_losses_have_a_panel_per_length_and_way() -> None:
     assert [(panel.title, [line.label for line in panel.lines]) for panel in panels] == [
         ("N = 20", ["RNN", "uRNN"]), ("N = 20, tuned", ["uRNN"]),
     ]  # fmt: skip
+
+
+def test_pictures_of_perplexities_have_a_panel_per_column_and_way() -> None:
+    cell = {"curve": {"validation perplexity": [[1, 9.0]]}, "baselines": {"perplexity": 99.0}}
+    names = ("gru/35/seed0", "ugru/35/seed0", "table6/urnn/abs/seed0")
+    panels = [Panel.from_dict(panel) for panel in draw_perplexities(dict.fromkeys(names, cell) | {"time/35": {"ratio": 1}})]
+    assert [(panel.title, len(panel.lines), panel.marks[0].y) for panel in panels] == [
+        ("35", 2, 99.0),
+        ("abs, table6", 1, 99.0),
+    ]
 
 
 def test_pictures_of_norms_have_the_band_and_gaps_for_zero() -> None:

@@ -9,9 +9,9 @@ from .base import Judgement, judge_numbers
 from .curves import Axis, Line, Mark, Panel
 from .scores import collect_scores, judge_printed
 
-__all__ = ["draw_losses", "judge_impossible_loss", "judge_speed"]
+__all__ = ["draw_losses", "draw_perplexities", "judge_impossible_loss", "judge_speed"]
 
-_LABELS = {"rnn": "RNN", "urnn": "uRNN"}
+_LABELS = {"rnn": "RNN", "urnn": "uRNN", "gru": "GRU", "ugru": "uGRU"}
 
 
 def judge_impossible_loss(cells: Mapping[str, Any], model: str, published: float, accuracy: float) -> Judgement:
@@ -66,21 +66,29 @@ def _curves(cells: Mapping[str, Any], model: str) -> list[list[list[float]]]:
 
 def draw_losses(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a panel of validation losses for each length and way of training, a line per seed, the best constant beside."""
+    return _draw(cells, "loss", "N = ")
+
+
+def draw_perplexities(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a panel of validation perplexities for each column of a table and way of training, a line per seed."""
+    return _draw(cells, "perplexity", "")
+
+
+def _draw(cells: Mapping[str, Any], score: str, title: str) -> list[dict[str, Any]]:
+    """Draw series that are called ``WAY/MODEL/COLUMN`` or ``MODEL/COLUMN``."""
     panels: dict[tuple[str, str], list[Line]] = {}
     marks: dict[tuple[str, str], Mark] = {}
     for name, cell in cells.items():
-        start, found, rest = name.rpartition("rnn/")
-        curve = cell.get("curve", {}).get("validation loss")
-        if not found or not curve:
-            continue
-        tuned, _, short = f"{start}rnn".rpartition("/")
-        place = tuned, rest.partition("/")[0]
-        x, y = zip(*curve, strict=True)
-        panels.setdefault(place, []).append(Line(_LABELS[short], x, y))
-        marks[place] = Mark("best constant answer", y=cell["baselines"]["loss"])
+        curve = cell.get("curve", {}).get(f"validation {score}")
+        if curve:
+            *way, model, column, _ = name.split("/")
+            x, y = zip(*curve, strict=True)
+            panels.setdefault(("/".join(way), column), []).append(Line(_LABELS[model], x, y))
+            marks["/".join(way), column] = Mark("best constant answer", y=cell["baselines"][score])
     return [
         Panel(
-            f"N = {n}" + (f", {tuned}" if tuned else ""), Axis("step"), Axis("validation loss"), lines, [marks[tuned, n]],
+            f"{title}{column}" + (f", {way}" if way else ""), Axis("step"), Axis(f"validation {score}"), lines,
+            [marks[way, column]],
         ).to_dict()
-        for (tuned, n), lines in panels.items()
+        for (way, column), lines in panels.items()
     ]  # fmt: skip

@@ -25,8 +25,9 @@ _PHRASE = 3
 
 
 def write_sentences(
-    settings: Mapping[str, Any], prompts: Sequence[str], longest: int, seed: int, folder: Path
-) -> dict[str, Any]:
+    settings: Mapping[str, Any], prompts: Sequence[str], longest: int, seed: int, folder: Path,
+    found: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Train a language model, and let its best weights write: the likeliest word each time.
 
     Args:
@@ -35,6 +36,7 @@ def write_sentences(
         longest: Words after which a sentence is cut.
         seed: Of the training.
         folder: For the run.
+        found: What a search chose, on top of ``settings``.
 
     Returns:
         What :func:`~steadyrnn.experiments.training.train_network` returns, and ``sentences``: for each prompt the ``text``, its
@@ -47,7 +49,7 @@ def write_sentences(
     task = build_task(Configuration.from_dotted(settings))
     if not isinstance(task, Language):
         raise ArgumentError(f"`settings` must have a text as task, but have {settings.get('task.name')!r}.")
-    done = train_network(settings, seed, folder)
+    done = train_network(settings, seed, folder, found)
     if done["test"] is None:
         return {**done, "sentences": []}
     model, known, sentences = load_trained(folder).model, find_phrases(task.texts["train"], len(task.vocabulary)), []

@@ -132,7 +132,8 @@ _TABLE_7 = Experiment(
         *_orders("", 35, 150), *_orders("tuned/", 35, 150), _below_100(""), _below_100("tuned/"), *_printed_claims(),
         *_times((35, 150)),
     ),
-    data=("ptb",), quick_claims=(*_orders("", 10, 40), *_times((10, 40))),
+    curves="steadyrnn.experiments.loss_curves:draw_perplexities", data=("ptb",),
+    quick_claims=(*_orders("", 10, 40), *_times((10, 40))),
 )  # fmt: skip
 
 EXPERIMENTS = (_TABLE_7,)

@@ -11,6 +11,7 @@ __all__ = ["EXPERIMENTS"]
 _SCORES = "steadyrnn.experiments.scores"
 _TRAINING = "steadyrnn.experiments.training"
 _NORMS = "steadyrnn.experiments.gradient_norms"
+_LOSSES = "steadyrnn.experiments.loss_curves"
 _SENTENCES = "steadyrnn.experiments.sentences"
 _SEEDS = (0, 1, 2)
 _LABELS = {"rnn": "RNN", "urnn": "uRNN"}
@@ -51,12 +52,19 @@ _PROBED: dict[str, Any] = {"train.probe.every": _EPOCH, "train.probe.names": ["s
 
 _SMALL: dict[str, Any] = {
     **_LANGUAGE, "task.bptt": 20, "model.embedding": 16, "model.width": 16, "model.dropout": 0.0, "train.batch_size": 20,
-    "train.optimizer.lr": 1e-2, "train.steps": 120,
+    "train.optimizer.lr": 3e-3, "train.steps": 120,
 }  # fmt: skip
 
 
 def _train(name: str, settings: Mapping[str, Any], seeds: tuple[int, ...] = _SEEDS, after: str | None = None) -> Series:
     return Series(name, f"{_TRAINING}:train_network", {"settings": dict(settings)}, seeds, after, resumable=True)
+
+
+def _search(model: str, name: str) -> Series:
+    """Return the search of the learning rate of a model with an activation, in the sizes of Table 6."""
+    settings = {**_TUNED, **_ACTIVATIONS[name], "model.name": model, **_READINGS["table6"][name]}
+    arguments = {"settings": settings, "candidates": _CANDIDATES, "steps": 3 * _EPOCH}
+    return Series(f"search/{model}/{name}", f"{_TRAINING}:search_settings", arguments, resumable=True)
 
 
 def _compare_activations() -> tuple[Series, ...]:
@@ -68,10 +76,8 @@ def _compare_activations() -> tuple[Series, ...]:
             found += [
                 _train(f"{key}/{model}/{name}", {**_PRINTED, **own, **reading[name]}) for key, reading in _READINGS.items()
             ]
-            tuned = {**_TUNED, **own, **_READINGS["table6"][name]}
-            search, place = {"settings": tuned, "candidates": _CANDIDATES, "steps": 3 * _EPOCH}, f"search/{model}/{name}"
-            found.append(Series(place, f"{_TRAINING}:search_settings", search, resumable=True))
-            found.append(_train(f"tuned/{model}/{name}", tuned, after=place))
+            search = _search(model, name)
+            found += [search, _train(f"tuned/{model}/{name}", search.arguments["settings"], after=search.name)]
     return tuple(found)
 
 
@@ -124,36 +130,50 @@ _TABLE_5 = Experiment(
         *_orders("table9/", ", settings of Table 9"), *_orders("table6/", ", sizes of Table 6"), *_orders("tuned/", ", tuned"),
         *_printed_claims(),
     ),
-    data=("ptb",), quick_claims=_orders("", ""),
+    curves=f"{_LOSSES}:draw_perplexities", data=("ptb",), quick_claims=_orders("", ""),
 )  # fmt: skip
 
 _PROMPTS = ["this", "the", "in", "but", "he", "it", "we", "a"]
 
 
-def _write(settings: Mapping[str, Any], seeds: tuple[int, ...]) -> Series:
+def _write(name: str, settings: Mapping[str, Any], seeds: tuple[int, ...] = _SEEDS, after: str | None = None) -> Series:
     own = {**settings, **_ACTIVATIONS["abs"], "model.name": "urnn"}
     arguments = {"settings": own, "prompts": _PROMPTS, "longest": 80}
-    return Series("urnn/abs", f"{_SENTENCES}:write_sentences", arguments, seeds, resumable=True)
+    return Series(name, f"{_SENTENCES}:write_sentences", arguments, seeds, after, resumable=True)
+
+
+def _sentence_claims(start: str, how: str) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            f"{start}long",
+            f"Greedy sentences of the uRNN{how} are as long as the one shown, before they end or repeat a phrase",
+            '"able to produce long sentences"; the one shown has 46 words', "Section 5.2 and Figure 3",
+            f"{_SENTENCES}:judge_length", arguments={"model": f"{start}urnn/abs", "words": 46},
+        ),
+        Claim(
+            f"{start}phrases", f"The training text has most phrases of the sentences of the uRNN{how}",
+            '"different sub-phrases appear logical in isolation"', "Section 5.2",
+            f"{_SENTENCES}:judge_phrases", arguments={"model": f"{start}urnn/abs"},
+        ),
+    )  # fmt: skip
 
 
 _FIGURE_3 = Experiment(
-    "lin-fig3", "sentences that the uRNN writes", "Figure 3", "gpu", 3,
+    "lin-fig3", "sentences that the uRNN writes", "Figure 3", "gpu", 5,
     "sentences (same runs as lin-table5)",
-    quick=(_write({**_SMALL, "train.steps": 500}, (0,)),),
-    full=(_write({**_TUNED, **_READINGS["table6"]["abs"], "train.optimizer.lr": 1e-3}, _SEEDS),),
-    claims=(
-        Claim(
-            "long", "Greedy sentences of the uRNN are as long as the one shown, before they end or repeat themselves",
-            '"able to produce long sentences"; the one shown has 46 words', "Section 5.2 and Figure 3",
-            f"{_SENTENCES}:judge_length", arguments={"model": "urnn/abs", "words": 46},
-        ),
-        Claim(
-            "phrases", "The training text has most phrases of the sentences",
-            '"different sub-phrases appear logical in isolation"', "Section 5.2",
-            f"{_SENTENCES}:judge_phrases", arguments={"model": "urnn/abs"},
+    quick=(
+        _write(
+            "urnn/abs",
+            {**_SMALL, "model.embedding": 64, "model.width": 64, "train.steps": 600}, (0,),
         ),
     ),
-    data=("ptb",),
+    full=(
+        _write("urnn/abs", {**_PRINTED, **_READINGS["table6"]["abs"]}),
+        _search("urnn", "abs"),
+        _write("tuned/urnn/abs", {**_TUNED, **_READINGS["table6"]["abs"]}, after="search/urnn/abs"),
+    ),
+    claims=(*_sentence_claims("", ""), *_sentence_claims("tuned/", ", tuned,")),
+    data=("ptb",), quick_claims=_sentence_claims("", ""),
 )  # fmt: skip
 
 
@@ -221,12 +241,13 @@ def _norm_claims(steps: Sequence[int], when: str) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
+_QUICK_NORMS = {**_SMALL, "train.optimizer.lr": 1e-3, "train.steps": 60, **_PROBED, "train.probe.every": 20}
 _QUICK_SIZES = {name: {"task.bptt": 20, "model.width": 16} for name in _ACTIVATIONS}
 
 _FIGURE_4 = Experiment(
     "lin-fig4", "norm of dx_t/dx_1 per batch at epochs 7 and 100", "Figure 4", "gpu", 14,
     "abs(x) is flat at 10 (same runs as lin-table5; 40 epochs instead of 100)",
-    quick=_follow_norms({**_SMALL, "train.steps": 60, **_PROBED, "train.probe.every": 20}, _QUICK_SIZES, {}, (0,)),
+    quick=_follow_norms(_QUICK_NORMS, _QUICK_SIZES, {}, (0,)),
     full=_follow_norms({**_PRINTED, **_PROBED}, _READINGS["table6"], {"train.epochs": 7}, _SEEDS),
     claims=_norm_claims((7 * _EPOCH, 40 * _EPOCH), "at epochs 7 and 40"),
     curves=f"{_NORMS}:draw_norms", data=("ptb",), quick_claims=_norm_claims((20, 60), "after 20 and 60 steps"),
