@@ -121,7 +121,7 @@ _TABLE_5 = Experiment(
     "lin-table5", "Penn Treebank with abs(x), ReLU and leaky ReLU", "Table 5", "gpu", 30,
     "the uRNN wins with abs(x) and ReLU, and loses with leaky ReLU",
     quick=tuple(
-        _train(f"{model}/{name}", {**_SMALL, **_ACTIVATIONS[name], "model.name": model}, (0,))
+        _train(f"{model}/{name}", {**_SMALL, "task.evaluation_rows": 100, **_ACTIVATIONS[name], "model.name": model}, (0,))
         for model in _LABELS
         for name in _COMPARED
     ),
@@ -241,7 +241,7 @@ def _norm_claims(steps: Sequence[int], when: str) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
-_QUICK_NORMS = {**_SMALL, "train.optimizer.lr": 1e-3, "train.steps": 60, **_PROBED, "train.probe.every": 20}
+_QUICK_NORMS = {**_SMALL, "train.optimizer.lr": 1e-2, "train.steps": 60, **_PROBED, "train.probe.every": 20}
 _QUICK_SIZES = {name: {"task.bptt": 20, "model.width": 16} for name in _ACTIVATIONS}
 
 _FIGURE_4 = Experiment(
