@@ -236,7 +236,7 @@ def test_a_picture_has_a_line_per_model_and_a_gap_for_0_on_a_logarithmic_axis(
     cells[first]["probes"]["gradient-h0"][0]["value"] = {"mean": 0.0}
     cells[first]["probes"]["margin"][0]["value"] = {"weight_hh_l0": 0.0}
     cells[first]["curve"]["validation loss"][0][1] = cells[first]["curve"]["validation accuracy"][0][1] = 0.0
-    drawn = [Panel.from_dict(panel) for panel in draw({**cells, "search/rnn": {"chosen": {}}, "parameters/rnn": {"all": 1}})]
+    drawn = [*draw({**cells, "search/rnn": {"chosen": {}}, "parameters/rnn": {"all": 1}})]
     assert len(drawn) == panels
     models = {cell.split("/")[0] for cell in cells}
     assert all({line.label for line in panel.lines} == models for panel in drawn)

@@ -1,11 +1,11 @@
 """Tables and figures of Lin and Wang: gradients of networks with orthogonal weights."""
 
+from . import long_memory, unitary_gates, unitary_language
 from .base import Claim, Experiment, Series
 
 __all__ = ["EXPERIMENTS"]
 
 _WORK = "steadyrnn.experiments.gradient_regimes"
-_NOT_WRITTEN = "its cells, not written yet"
 _SEEDS = (0, 1, 2, 3, 4)
 
 _REGIMES: dict[str, tuple[float, float, float]] = {
@@ -119,37 +119,8 @@ EXPERIMENTS = (
     _TABLE_1,
     _TABLE_2,
     _TABLE_6,
-    Experiment(
-        "lin-table3", "recall of the first of 20, 50 and 100 numbers", "Table 3", "gpu", 6,
-        "printed accuracies; .936 is read as 9.36 %", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-fig1", "recall of the first number: curves", "Figure 1", "gpu", 6,
-        "order of the models (same runs as lin-table3)", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-table4", "k-th largest of 100, 200 and 400 numbers", "Table 4", "gpu", 10,
-        "printed accuracies; the loss printed for 400 numbers is impossible", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-fig2", "k-th largest number: curves", "Figure 2", "gpu", 10,
-        "order of the models (same runs as lin-table4)", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-table5", "Penn Treebank with abs(x), ReLU and leaky ReLU", "Table 5", "gpu", 10,
-        "the uRNN wins with abs(x) and ReLU, and loses with leaky ReLU", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-fig3", "sentences that the uRNN writes", "Figure 3", "gpu", 10,
-        "sentences (same runs as lin-table5)", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-fig4", "norm of dx_t/dx_1 per batch at epochs 7 and 100", "Figure 4", "gpu", 10,
-        "abs(x) is flat at 10 (same runs as lin-table5)", waits_for=_NOT_WRITTEN,
-    ),
-    Experiment(
-        "lin-table7", "GRU and uGRU on Penn Treebank, truncated after 35 and 150 steps, with the time per batch", "Table 7",
-        "gpu", 10, "the uGRU loses at 35 and wins at 150", waits_for=_NOT_WRITTEN,
-    ),
-)  # fmt: skip
+    *long_memory.EXPERIMENTS,
+    *unitary_language.EXPERIMENTS,
+    *unitary_gates.EXPERIMENTS,
+)
 """In the order of the paper: Table 6 stands with the theory that it computes."""

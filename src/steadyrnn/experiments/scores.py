@@ -1,5 +1,6 @@
 """Judges of trained networks: a printed score, an order of models, a baseline; free of torch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -34,9 +35,13 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 
 
 def judge_printed(
-    cells: Mapping[str, Any], model: str, score: str, published: float, higher: bool = True, factor: float = 1.0, unit: str = ""
-) -> Judgement:
+    cells: Mapping[str, Any], model: str, score: str, published: float, higher: bool = True, factor: float = 1.0,
+    unit: str = "", split: str = "test", examples: int | None = None,
+) -> Judgement:  # fmt: skip
     """Judge a printed score: seen where the mean over seeds is as good or better.
+
+    An accuracy p of n examples has the standard error sqrt(p (1 - p) / n). So one that is less than two of them worse than the
+    printed one, with n those of all seeds, is as good.
 
     Args:
         cells: Numbers by name.
@@ -46,20 +51,23 @@ def judge_printed(
         higher: Whether more is better.
         factor: From our score to the printed unit: 100 for percent.
         unit: In words.
+        split: ``"test"`` or ``"validation"``.
+        examples: Of an accuracy, the examples that a seed is tested on; None allows no error.
 
     Example:
         >>> runs = {"lstm/seed0": {"test": {"accuracy": 0.98}}, "lstm/seed1": {"test": {"accuracy": 0.96}}}
         >>> judge_printed(runs, "lstm", "accuracy", 97.5, factor=100.0, unit="%").ours
         '97 %, 0.5 worse than printed'
     """
-    scores = collect_scores(cells, model, score)
+    scores = collect_scores(cells, model, score, split)
     known = [factor * value for value in scores if value is not None]
     if len(known) < len(scores) or not known:
         return Judgement("not seen", f"{len(scores) - len(known)} of {len(scores)} runs diverged", seeds=len(scores))
     mean = fmean(known)
     better = mean - published if higher else published - mean
     text = f"{mean:.4g}{' ' + unit if unit else ''}, {_compare(better)}"
-    return judge_numbers("seen" if better >= 0 else "not seen", text, known, unit)
+    slack = 0.0 if examples is None else 2 * math.sqrt(published * (factor - published) / (examples * len(known)))
+    return judge_numbers("seen" if better >= -slack else "not seen", text, known, unit)
 
 
 def _compare(better: float) -> str:
