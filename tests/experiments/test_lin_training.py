@@ -12,7 +12,6 @@ import torch
 
 from steadyrnn.errors import ArgumentError
 from steadyrnn.experiments.base import Claim, Experiment, Series
-from steadyrnn.experiments.curves import Panel
 from steadyrnn.experiments.gradient_norms import draw_norms, judge_larger_norms, predict_band
 from steadyrnn.experiments.loss_curves import draw_losses, draw_perplexities, judge_impossible_loss
 from steadyrnn.experiments.registry import EXPERIMENTS
@@ -205,7 +204,7 @@ def test_progress_is_above_the_best_constant_answer(one: Experiment, quick: bool
 
 def test_pictures_of_losses_have_a_panel_per_length_and_way() -> None:
     cells = losses("rnn/20", [1, 0.5]) | losses("tuned/urnn/20", [1, 0.5]) | losses("urnn/20", [1, 0.4]) | {"search/rnn": {}}
-    panels = [Panel.from_dict(panel) for panel in draw_losses(cells)]
+    panels = draw_losses(cells)
     assert [(panel.title, [line.label for line in panel.lines]) for panel in panels] == [
         ("N = 20", ["RNN", "uRNN"]), ("N = 20, tuned", ["uRNN"]),
     ]  # fmt: skip
@@ -214,7 +213,7 @@ def test_pictures_of_losses_have_a_panel_per_length_and_way() -> None:
 def test_pictures_of_perplexities_have_a_panel_per_column_and_way() -> None:
     cell = {"curve": {"validation perplexity": [[1, 9.0]]}, "baselines": {"perplexity": 99.0}}
     names = ("gru/35/seed0", "ugru/35/seed0", "table6/urnn/abs/seed0")
-    panels = [Panel.from_dict(panel) for panel in draw_perplexities(dict.fromkeys(names, cell) | {"time/35": {"ratio": 1}})]
+    panels = draw_perplexities(dict.fromkeys(names, cell) | {"time/35": {"ratio": 1}})
     assert [(panel.title, len(panel.lines), panel.marks[0].y) for panel in panels] == [
         ("35", 2, 99.0),
         ("abs, table6", 1, 99.0),
@@ -223,7 +222,7 @@ def test_pictures_of_perplexities_have_a_panel_per_column_and_way() -> None:
 
 def test_pictures_of_norms_have_the_band_and_gaps_for_zero() -> None:
     cells = normed("rnn/relu", (0, [1.0, 0.0])) | normed("urnn/relu", (0, [2.0, 2.0])) | {"band/relu": predict_band(4, 0.0, 9)}
-    (panel,) = [Panel.from_dict(panel) for panel in draw_norms(cells)]
+    (panel,) = draw_norms(cells)
     assert [mark.y for mark in panel.marks] == [2.0]
     assert [line.y for line in panel.lines] == [[1.0, None], [2.0, 2.0]]
 

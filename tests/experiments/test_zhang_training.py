@@ -18,7 +18,7 @@ from steadyrnn.experiments.registry import EXPERIMENTS
 from steadyrnn.experiments.zhang_pictures import draw_addition, draw_copy, draw_margins, draw_pixels
 from steadyrnn.experiments.zhang_sequences import FIGURE_1
 from steadyrnn.jobs.configuration import Configuration
-from steadyrnn.jobs.measurements import check_probe_names
+from steadyrnn.jobs.measurements import check_probes
 from steadyrnn.models.systems import build_model
 from steadyrnn.tasks.base import Interface
 from steadyrnn.train.arguments import check_settings
@@ -44,7 +44,7 @@ def test_every_network_of_a_series_can_be_built(series: Series) -> None:
     for settings in all_settings(series):
         configuration = Configuration.from_dotted(settings)
         check_settings(configuration.train)
-        check_probe_names(configuration.train.probe.names)
+        check_probes(configuration.train.probe)
         inputs, outputs = INTERFACES[configuration.task_name]
         with torch.device("meta"):
             model = build_model(configuration.model, Interface(inputs=inputs, outputs=outputs))
