@@ -1,0 +1,249 @@
+"""What the picture of an experiment shows, as its record stores it: panels of lines and marks; free of torch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from steadyrnn.errors import ArgumentError
+
+__all__ = ["SCALES", "STYLES", "Axis", "Line", "Mark", "Panel", "mean_line"]
+
+SCALES = ("linear", "log")
+"""How an axis can run."""
+
+STYLES = ("line", "points", "bars")
+"""How a line can be drawn."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a panel.
+
+    Args:
+        label: What it counts, with the unit where there is one.
+        scale: One of :data:`SCALES`; use ``"log"`` where numbers span decades.
+        names: What stands at 0, 1, 2 and so on in place of numbers, for rows of a table; empty for numbers.
+
+    Raises:
+        ArgumentError: The label is empty, the scale is another word, or a logarithmic axis has names.
+
+    Example:
+        >>> Axis("loss", "log").to_dict()
+        {'label': 'loss', 'scale': 'log'}
+    """
+
+    label: str
+    scale: str = "linear"
+    names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise ArgumentError("`label` of an axis must not be empty. Say what the axis counts, and its unit.")
+        if self.scale not in SCALES:
+            raise ArgumentError(f"`scale` must be one of {', '.join(SCALES)}, but is {self.scale!r}.")
+        if self.names and self.scale == "log":
+            raise ArgumentError("`names` stand at 0, 1, 2 and so on, so `scale` must be linear, but is 'log'.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {"label": self.label, "scale": self.scale, **({"names": [*self.names]} if self.names else {})}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together.
+
+    Lines of the same label look alike, and stand in the legend once: so single runs of one kind are drawn.
+
+    Args:
+        label: What the legend calls it.
+        x: Finite numbers.
+        y: As many; None is a gap, such as a run that diverged.
+        spread: Standard deviation of each y over seeds; None where y is a gap, and in place of all where there is none.
+        style: One of :data:`STYLES`. Bars of several lines stand side by side.
+
+    Raises:
+        ArgumentError: The label is empty, there is no point, lengths differ, a number is not finite, a spread is negative, or
+            the style is another word.
+
+    Example:
+        >>> Line("ours", [1, 2], [0.5, None], style="points").to_dict()
+        {'label': 'ours', 'x': [1, 2], 'y': [0.5, None], 'style': 'points'}
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    spread: Sequence[float | None] | None = None
+    style: str = "line"
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise ArgumentError("`label` of a line must not be empty. Say what the line is.")
+        if self.style not in STYLES:
+            raise ArgumentError(f"`style` must be one of {', '.join(STYLES)}, but is {self.style!r}.")
+        if not self.x:
+            raise ArgumentError(f"`x` of the line {self.label!r} must have a point, but is empty.")
+        for name, values in (("y", self.y), ("spread", self.spread)):
+            if values is not None and len(values) != len(self.x):
+                raise ArgumentError(
+                    f"`x` and `{name}` of the line {self.label!r} must have equal lengths, "
+                    f"but have {len(self.x)} and {len(values)}."
+                )
+        for name, numbers in (("x", self.x), ("y", self.y), ("spread", self.spread or ())):
+            _check_finite(f"`{name}` of the line {self.label!r}", [one for one in numbers if one is not None or name == "x"])
+        if any(one is not None and one < 0 for one in self.spread or ()):
+            raise ArgumentError(f"`spread` of the line {self.label!r} must not be negative.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON, numbers with six digits: a picture shows no more."""
+        spread = {} if self.spread is None else {"spread": _shorten(self.spread)}
+        return {"label": self.label, "x": _shorten(self.x), "y": _shorten(self.y), **spread, "style": self.style}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A straight line across the panel at a number that means something: a published value, a baseline, a bound.
+
+    Args:
+        label: What it is.
+        x: Where a vertical line stands.
+        y: Where a horizontal line lies. One of the two is given.
+
+    Raises:
+        ArgumentError: The label is empty, both or neither are given, or the number is not finite.
+
+    Example:
+        >>> Mark("published", y=14.14).to_dict()
+        {'label': 'published', 'y': 14.14}
+    """
+
+    label: str
+    x: float | None = None
+    y: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise ArgumentError("`label` of a mark must not be empty. Say what the number is.")
+        if (self.x is None) == (self.y is None):
+            raise ArgumentError(f"The mark {self.label!r} must have `x` or `y`, and not both.")
+        _check_finite(f"The mark {self.label!r}", [self.y if self.x is None else self.x])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {"label": self.label, **({"y": self.y} if self.x is None else {"x": self.x})}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes with lines and marks; a picture is a list of panels.
+
+    Args:
+        title: What it shows.
+        x: The horizontal axis.
+        y: The vertical axis.
+        lines: At least one.
+        marks: Reference lines.
+
+    Raises:
+        ArgumentError: The title is empty, there is no line, or a number on a logarithmic axis is not above 0. A y that is 0
+            there must be left out or be None.
+
+    Example:
+        >>> panel = Panel("Gradient", Axis("lag k"), Axis("norm", "log"), [Line("ours", [0, 1], [1.0, 0.1])])
+        >>> Panel.from_dict(panel.to_dict()).to_dict() == panel.to_dict()
+        True
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: Sequence[Line]
+    marks: Sequence[Mark] = ()
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            raise ArgumentError("`title` of a panel must not be empty. Say what the panel shows.")
+        if not self.lines:
+            raise ArgumentError(f"`lines` of the panel {self.title!r} must have a line, but is empty.")
+        for line in self.lines:
+            self._check_scales(line.label, line.x, line.y)
+        for mark in self.marks:
+            self._check_scales(mark.label, [mark.x], [mark.y])
+
+    def _check_scales(self, label: str, x: Sequence[float | None], y: Sequence[float | None]) -> None:
+        for name, axis, values in (("x", self.x, x), ("y", self.y, y)):
+            low = [one for one in values if one is not None and one <= 0]
+            if axis.scale == "log" and low:
+                raise ArgumentError(
+                    f"`{name}` of {label!r} must be above 0 on the logarithmic axis of the panel {self.title!r}, "
+                    f"but is {low[0]!r}. Leave the point out, or give None for a gap in y."
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "title": self.title, "x": self.x.to_dict(), "y": self.y.to_dict(),
+            "lines": [line.to_dict() for line in self.lines], "marks": [mark.to_dict() for mark in self.marks],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Panel":
+        """Return the panel that :meth:`to_dict` stored.
+
+        Raises:
+            ArgumentError: It breaks a rule of a panel.
+            LookupError: A part is missing.
+            TypeError: A part is of another type, or not one of a panel.
+        """
+        lines, marks = [Line(**line) for line in stored["lines"]], [Mark(**mark) for mark in stored["marks"]]
+        return cls(stored["title"], Axis(**stored["x"]), Axis(**stored["y"]), lines, marks)
+
+
+def mean_line(label: str, runs: Sequence[tuple[Sequence[float], Sequence[float | None]]], style: str = "line") -> Line:
+    """Return the mean over seeds of curves with the same x, with the standard deviation as spread.
+
+    Where a run has no finite number the mean has a gap, rather than being that of the others.
+
+    Args:
+        label: What the legend calls it.
+        runs: ``(x, y)`` of each seed.
+        style: One of :data:`STYLES`.
+
+    Raises:
+        ArgumentError: There is no run, or two of them differ in x.
+
+    Example:
+        >>> mean_line("ours", [([1, 2], [1.0, 5.0]), ([1, 2], [3.0, float("inf")])]).to_dict()
+        {'label': 'ours', 'x': [1, 2], 'y': [2.0, None], 'spread': [1.41421, None], 'style': 'line'}
+    """
+    if not runs:
+        raise ArgumentError(f"`runs` of the line {label!r} must have a run, but is empty.")
+    x = [*runs[0][0]]
+    if any([*other] != x for other, _ in runs):
+        raise ArgumentError(f"`runs` of the line {label!r} must have the same x, but two of them differ.")
+    if any(len(y) != len(x) for _, y in runs):
+        raise ArgumentError(f"`runs` of the line {label!r} must have as many y as x, {len(x)}, but one has not.")
+    columns = [_numbers(column) for column in zip(*(y for _, y in runs), strict=True)]
+    mean = [None if column is None else fmean(column) for column in columns]
+    spread = [None if column is None else stdev(column) for column in columns] if len(runs) > 1 else None
+    return Line(label, x, mean, spread, style)
+
+
+def _numbers(column: Sequence[float | None]) -> list[float] | None:
+    """Return the numbers of all seeds, None where one of them is not there or not finite."""
+    found = [one for one in column if one is not None and math.isfinite(one)]
+    return found if len(found) == len(column) else None
+
+
+def _check_finite(name: str, values: Sequence[float | None]) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ArgumentError(f"{name} must be finite numbers, but one is {value!r}.")
+
+
+def _shorten(values: Sequence[float | None]) -> list[float | None]:
+    """Return numbers with six digits; whole numbers and gaps as they are."""
+    return [float(f"{one:.6g}") if isinstance(one, float) else one for one in values]
