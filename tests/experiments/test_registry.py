@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,14 @@ def test_a_record_is_complete(name: str) -> None:
     assert one.judged_by
     assert bool(one.waits_for) != one.runnable
     assert bool(one.quick) == bool(one.claims) == one.runnable
-    assert len({claim.name for claim in one.claims}) == len(one.claims)
+    for claims in (one.claims, one.select_claims(quick=True)):
+        assert len({claim.name for claim in claims}) == len(claims)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_published_numbers_and_names_of_cells_can_be_found(name: str) -> None:
     one = EXPERIMENTS[name]
-    for claim in one.claims:
+    for claim in (*one.claims, *one.select_claims(quick=True)):
         claim.number(one.paper)
     for quick in (False, True):
         names = [cell.name for cell in one.work(quick).cells]
@@ -67,6 +69,14 @@ def test_a_quick_run_is_repeated_to_the_last_digit(name: str, tmp_path: Path) ->
     work = EXPERIMENTS[name].work(quick=True)
     one, other = (reproduce(work, tmp_path / folder).record for folder in ("one", "other"))
     assert one["cells"] == other["cells"]
+
+
+def test_claims_of_the_quick_run_take_the_place_of_the_others_there() -> None:
+    one = replace(EXPERIMENTS["lin-table2"], quick_claims=EXPERIMENTS["lin-table2"].claims[:1])
+    assert len(one.select_claims(quick=False)) > len(one.select_claims(quick=True)) == 1
+    cells = {cell.name: cell.run({}, Path()) for cell in one.work(quick=True).cells}
+    assert [claim["name"] for claim in one.work(quick=True).finish(cells)["claims"]] == [one.claims[0].name]
+    assert len(one.work(quick=False).finish(cells)["claims"]) == len(one.claims)
 
 
 def test_seeds_replace_the_declared_ones() -> None:

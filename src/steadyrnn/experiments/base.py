@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pkgutil import resolve_name
 from statistics import fmean, stdev
 from typing import Any
@@ -176,6 +177,7 @@ class Experiment:
         waits_for: What a run needs that is not there; empty for one that can run.
         curves: ``package.module:function``, from the numbers of all cells to the curves of a picture; None for none.
         data: Data sets that it reads, as ``steadyrnn data`` names them.
+        quick_claims: What the quick run is judged by, where its smaller problem cannot show the same; None is ``claims``.
 
     Example:
         >>> from steadyrnn.experiments.registry import EXPERIMENTS
@@ -195,6 +197,7 @@ class Experiment:
     waits_for: str = ""
     curves: str | None = None
     data: tuple[str, ...] = ()
+    quick_claims: tuple[Claim, ...] | None = None
 
     @property
     def paper(self) -> str:
@@ -239,10 +242,14 @@ class Experiment:
             "id": self.id, "title": self.title, "paper": PAPERS[self.paper], "place": self.place,
             "mode": "quick" if quick else "full", "seeds": used,
         }  # fmt: skip
-        return Work(self.stem(quick), header, cells, self._finish)
+        return Work(self.stem(quick), header, cells, partial(self._finish, self.select_claims(quick)))
 
-    def _finish(self, cells: Mapping[str, Any]) -> dict[str, Any]:
-        claims = [claim.decide(self.paper, cells) for claim in self.claims]
+    def select_claims(self, quick: bool) -> tuple[Claim, ...]:
+        """Return what a run is judged by."""
+        return self.quick_claims if quick and self.quick_claims is not None else self.claims
+
+    def _finish(self, judged: Sequence[Claim], cells: Mapping[str, Any]) -> dict[str, Any]:
+        claims = [claim.decide(self.paper, cells) for claim in judged]
         curves = {} if self.curves is None else resolve_name(self.curves)(cells)
         return {"claims": claims, "verdict": _sum_up([claim["verdict"] for claim in claims]), "curves": curves}
 
