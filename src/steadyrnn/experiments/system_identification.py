@@ -24,8 +24,8 @@ from .curves import Axis, Mark, Panel, mean_line
 from .training import halve_candidates
 
 __all__ = [
-    "identify_systems", "judge_ceiling", "judge_fewer_states", "judge_twice_the_states", "search_identification",
-    "show_identification",
+    "draw_identification", "identify_systems", "judge_ceiling", "judge_fewer_states", "judge_twice_the_states",
+    "search_identification",
 ]  # fmt: skip
 
 _NAMES = {"rnn": "RNN", "urnn": "URNN", "lstm": "LSTM"}
@@ -218,7 +218,7 @@ def _find_ceiling(cells: Mapping[str, Any], row: str) -> float:
     return float(next(cell["ceiling"] for name, cell in cells.items() if name.startswith(f"{row}/")))
 
 
-def show_identification(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
+def draw_identification(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a panel for each row of settings: test R^2 against hidden units, mean and spread over realizations."""
     panels = []
     for row, title in _ROWS.items():
