@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import sqrt
-from statistics import fmean, stdev
+from math import inf, sqrt
+from statistics import fmean, median_low, stdev
 from typing import Any, cast
 
 from torch import nn
@@ -76,7 +76,7 @@ def identify_systems(
 def search_identification(
     settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], steps: int, realizations: int
 ) -> dict[str, Any]:
-    """Choose settings by the mean validation R^2 of several realizations; one that diverged counts as 0.
+    """Choose settings by the median validation R^2 of several realizations; one that diverged is below any other.
 
     Args:
         settings: Those that all candidates share.
@@ -88,10 +88,10 @@ def search_identification(
         What :func:`~steadyrnn.experiments.training.halve_candidates` returns.
     """
 
-    def validate(candidate: Mapping[str, Any], length: int, name: str) -> dict[str, float]:
+    def validate(candidate: Mapping[str, Any], length: int, name: str) -> dict[str, float | None]:
         done = identify_systems({**settings, **candidate, "train.steps": length}, realizations, 1, seed=0)
-        mean = fmean(_count_diverged_as_constant(done["validation"]))
-        return {"value": mean, "rank": -mean}
+        median = median_low([-inf if score is None else score for score in done["validation"]])
+        return {"value": None if median == -inf else median, "rank": -median}
 
     return halve_candidates(candidates, steps, validate)
 
@@ -118,18 +118,13 @@ def _choose(results: Sequence[Result | None]) -> Result | None:
     return max(known, key=lambda one: one.best["r2"]) if known else None
 
 
-def _count_diverged_as_constant(scores: Sequence[float | None]) -> list[float]:
-    """Return R^2 with 0, that of a constant, for what diverged."""
-    return [0.0 if score is None else score for score in scores]
-
-
 def _collect(cells: Mapping[str, Any], row: str, model: str) -> dict[int, list[float]]:
-    """Return the test R^2 of all realizations by hidden units; what diverged counts as 0."""
+    """Return the test R^2 of all realizations by hidden units; what diverged counts as 0, as a constant."""
     start, found = f"{row}/{model}/n", dict[int, list[float]]()
     for name, cell in cells.items():
         if name.startswith(start):
             width = int(name.removeprefix(start).partition("/")[0])
-            found.setdefault(width, []).extend(_count_diverged_as_constant(cell["test"]))
+            found.setdefault(width, []).extend(0.0 if score is None else score for score in cell["test"])
     return dict(sorted(found.items()))
 
 
