@@ -23,10 +23,10 @@ def draw_accuracy(cells: Mapping[str, Any]) -> list[dict[str, Any]]:
     bars = Line("mean over seeds", [*range(len(models))], [mean_score(own) for own in scores], spread, "bars")
     names = Axis("model", names=[_LABELS[model] for model in models])
     lines = [
-        Line(_LABELS[model], *zip(*cell["curve"]["validation accuracy"], strict=True))
+        Line(_LABELS[model], [step for step, _ in points], [accuracy for _, accuracy in points])
         for model in models
         for name, cell in cells.items()
-        if name.startswith(f"{model}/seed") and cell["curve"].get("validation accuracy")
+        if name.startswith(f"{model}/seed") and (points := cell["curve"].get("validation accuracy"))
     ]
     during = [Panel("During training", Axis("step"), Axis("validation accuracy"), lines).to_dict()] if lines else []
     return [Panel("Permuted digits", names, Axis("test accuracy"), [bars]).to_dict(), *during]

@@ -46,7 +46,7 @@ def train_network(
         >>> sizes = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8, "train.log_every": 1}
         >>> done = train_network({"task.name": "addition", "model.name": "lstm", **sizes}, seed=0, folder=Path("cell"))
         >>> done["steps"], done["parameters"], sorted(done["curve"])
-        (2, 133, ['train loss', 'validation loss'])
+        (2, 117, ['train loss', 'validation loss'])
     """
     chosen = {} if found is None else dict(found["chosen"])
     configuration = Configuration.from_dotted({"task.seed": seed, **settings, **chosen, "train.seed": seed})
