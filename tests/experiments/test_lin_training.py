@@ -224,7 +224,7 @@ def test_pictures_of_norms_have_the_band_and_gaps_for_zero() -> None:
     cells = normed("rnn/relu", (0, [1.0, 0.0])) | normed("urnn/relu", (0, [2.0, 2.0])) | {"band/relu": predict_band(4, 0.0, 9)}
     (panel,) = draw_norms(cells)
     assert [mark.y for mark in panel.marks] == [2.0]
-    assert [line.y for line in panel.lines] == [[1.0, None], [2.0, 2.0]]
+    assert [[*line.y] for line in panel.lines] == [[1.0, None], [2.0, 2.0]]
 
 
 def test_words_are_counted_to_the_end_or_to_a_repetition() -> None:

@@ -1,6 +1,6 @@
 """Cells that train a network: one run of a seed, and the search of settings that a paper does not give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from steadyrnn.train.device import device_context
 from steadyrnn.train.randomness import seed_everything
 from steadyrnn.train.trainer import train
 
-__all__ = ["MOST_POINTS", "search_settings", "train_network"]
+__all__ = ["MOST_POINTS", "halve_candidates", "search_settings", "train_network"]
 
 MOST_POINTS = 200
 """Points of a curve that are kept, evenly over the run, the first and the last among them."""
@@ -86,13 +86,37 @@ def search_settings(
         >>> search_settings(sizes, rates, 40, Path("search"))["chosen"]
         {'train.optimizer.lr': 0.01}
     """
+
+    def validate(candidate: Mapping[str, Any], length: int, name: str) -> dict[str, float | None]:
+        return _validate({**settings, **candidate, "train.steps": length}, seed, folder / name)
+
+    return halve_candidates(candidates, steps, validate)
+
+
+def halve_candidates(
+    candidates: Sequence[Mapping[str, Any]], steps: int, validate: Callable[[Mapping[str, Any], int, str], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Choose the best of some candidates: try each, keep the better half, try that twice as long, keep the best.
+
+    Args:
+        candidates: Dotted settings to choose from.
+        steps: Of the first round.
+        validate: From a candidate, its steps and a name for the run to ``value``, its validation score or None where it
+            diverged, and ``rank``: lower is better.
+
+    Returns:
+        ``chosen``, one of the candidates, and ``tried``: candidate, steps and validation score of every run.
+
+    Example:
+        >>> halve_candidates([{"lr": 1}, {"lr": 3}], 5, lambda one, steps, name: {"value": one["lr"], "rank": -one["lr"]})
+        {'chosen': {'lr': 3}, 'tried': [{'settings': {'lr': 1}, 'steps': 5, ...}, {'settings': {'lr': 3}, ...}]}
+    """
     left, tried = list(candidates), list[dict[str, Any]]()
     for turn in (1, 2):
         scores = []
         for candidate in left:
             number = candidates.index(candidate)
-            given = {**settings, **candidate, "train.steps": turn * steps}
-            score = _validate(given, seed, folder / f"round{turn}-{number}")
+            score = validate(candidate, turn * steps, f"round{turn}-{number}")
             tried.append({"settings": dict(candidate), "steps": turn * steps, "validation": score["value"]})
             scores.append((score["rank"], number))
         left = [candidates[number] for _, number in sorted(scores)[: max(1, len(left) // 2)]]
