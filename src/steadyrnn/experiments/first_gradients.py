@@ -111,7 +111,7 @@ def judge_leaving(cells: Mapping[str, Any], model: str, start: float, end: float
 
 
 def judge_kept(cells: Mapping[str, Any], radii: Mapping[str, float], rounding: float) -> Judgement:
-    """Judge that the singular values of each series stay within its radius around 1, but for rounding."""
+    """Judge that the singular values of each series stay within its radius around 1, except for rounding."""
     largest = {model: max(max(run) for run in collect_margins(cells, model)) for model in radii}
     seen = all(largest[model] <= radius + rounding for model, radius in radii.items())
     return _judge(seen, largest, len(collect_margins(cells, next(iter(radii)))))

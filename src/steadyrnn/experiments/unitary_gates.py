@@ -16,7 +16,7 @@ _LANGUAGE: dict[str, Any] = {
     "task.name": "ptb", "model.embedding": 400, "model.width": 200, "model.init_uniform": 0.1, "train.epochs": 40,
     "train.batch_size": 80, "train.clip.norm": None, "train.clip.recurrent": 0.25,
 }  # fmt: skip
-"""Of Table 9, but for 40 epochs instead of 300."""
+"""Of Table 9, except for 40 epochs instead of 300."""
 
 _PRINTED: dict[str, Any] = {**_LANGUAGE, "model.dropout": 0.2, "train.optimizer.lr": 1e-4}
 _TUNED: dict[str, Any] = {

@@ -40,7 +40,7 @@ _LANGUAGE: dict[str, Any] = {
 """Of Table 9 and Section 5.1. Embedding and readout start as in the program that the paper adapted."""
 
 _PRINTED: dict[str, Any] = {**_LANGUAGE, "train.optimizer.lr": 1e-4, "train.epochs": 40}
-"""As printed, but for 40 epochs instead of 300."""
+"""As printed, except for 40 epochs instead of 300."""
 
 _TUNED: dict[str, Any] = {
     **_LANGUAGE, "train.epochs": 20, "train.schedule.name": "plateau", "train.schedule.factor": 0.25,
