@@ -126,3 +126,13 @@ def test_damaged_curves_are_refused_and_nothing_is_written(curves: Any, tmp_path
     with pytest.raises(RunError, match="The curves of `lin-fig1` cannot be drawn"):
         write_picture({**make_record(), "curves": curves}, path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(("count", "upright"), [(8, False), (9, True)])
+def test_many_names_stand_upright(count: int, upright: bool) -> None:
+    names = [f"set {i}" for i in range(count)]
+    line = Line("ours", list(range(count)), [1.0] * count, style="points")
+    picture = render_picture(make_record(Panel("Sets", Axis("set", names=names), Axis("accuracy"), [line])))
+    assert picture is not None
+    turned = [text for text in ElementTree.fromstring(picture).iter() if "rotate(-90" in text.get("transform", "")]
+    assert len([text for text in turned if "".join(text.itertext()) in names]) == (count if upright else 0)

@@ -68,7 +68,8 @@ def _training_panels(cells: Mapping[str, Any], curve: str) -> list[Panel]:
             if int(name.split("/")[1]) == depth and run["curve"].get(curve)
         ]
         if lines:
-            panels.append(Panel(f"{depth} layers", Axis("step"), Axis(curve), lines))
+            scale = "log" if curve.endswith("loss") else "linear"
+            panels.append(Panel(f"{depth} layers", Axis("step"), Axis(curve, scale), lines))
     return panels
 
 

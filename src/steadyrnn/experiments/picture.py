@@ -33,6 +33,8 @@ _FEW = 20
 """A line of at most this many points shows each of them."""
 _WIDTHS, _HEIGHT, _LEGEND_ROW = {1: 7.0, 2: 5.2}, 3.3, 0.19
 """Width of a panel by the number of columns, its height, and that of a row of its legend, in inches."""
+_MOST_ACROSS = 8
+"""More names of rows of a table stand upright below their axis."""
 _LETTERS = 0.078
 """Width of a letter of a legend, in inches, rather more than less."""
 _SETTINGS = {
@@ -108,7 +110,8 @@ def _draw_figure(record: Mapping[str, Any], panels: Sequence[Panel]) -> "Figure"
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     width, legends = _WIDTHS[columns], [_arrange_legend(panel, _WIDTHS[columns]) for panel in panels]
-    height = _HEIGHT + _LEGEND_ROW * max(legend[1] for legend in legends)
+    names = [len(one) for panel in panels if len(panel.x.names) > _MOST_ACROSS for one in panel.x.names]
+    height = _HEIGHT + _LEGEND_ROW * max(legend[1] for legend in legends) + _LETTERS * max(names, default=0)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     figure = Figure(figsize=(width * columns, height * rows + 0.4), layout=layout)
     grid = figure.subfigures(rows, columns, squeeze=False).flatten()
@@ -157,9 +160,10 @@ def _set_axis(axes: "Axes", name: Literal["x", "y"], axis: Axis) -> None:
     axes.set(**{f"{name}label": axis.label, f"{name}scale": axis.scale})
     if axis.names:
         count = len(axis.names)
-        texts = [textwrap.fill(one, max(8, 66 // count)) for one in axis.names]
+        upright = name == "x" and count > _MOST_ACROSS
+        texts = [one if upright else textwrap.fill(one, max(8, 66 // count)) for one in axis.names]
         axes.set(**{f"{name}ticks": range(count), f"{name}ticklabels": texts, f"{name}lim": (-0.5, count - 0.5)})
-        axes.tick_params(axis=name, labelsize=8)
+        axes.tick_params(axis=name, labelsize=8, labelrotation=90 if upright else 0)
 
 
 @dataclass(frozen=True)

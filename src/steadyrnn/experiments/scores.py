@@ -65,8 +65,9 @@ def judge_printed(
         return Judgement("not seen", f"{len(scores) - len(known)} of {len(scores)} runs diverged", seeds=len(scores))
     mean = fmean(known)
     better = mean - published if higher else published - mean
-    text = f"{mean:.4g}{' ' + unit if unit else ''}, {_compare(better)}"
     slack = 0.0 if examples is None else 2 * math.sqrt(published * (factor - published) / (examples * len(known)))
+    within = f", within the error of counting, {slack:.2g}" if -slack <= better < 0 else ""
+    text = f"{mean:.4g}{' ' + unit if unit else ''}, {_compare(better)}{within}"
     return judge_numbers("seen" if better >= -slack else "not seen", text, known, unit)
 
 

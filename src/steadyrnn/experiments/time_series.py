@@ -16,6 +16,7 @@ from steadyrnn.train.randomness import seed_everything
 
 from .base import Judgement, judge_numbers
 from .curves import Axis, Line, Panel, mean_line
+from .published.zhang import VALUES
 
 __all__ = [
     "MODELS", "count_parameters", "draw_accuracies", "draw_learning", "judge_best", "judge_overfitting", "judge_parameters",
@@ -199,12 +200,14 @@ def judge_overfitting(cells: Mapping[str, Any], name: str) -> Judgement:
 
 
 def draw_accuracies(cells: Mapping[str, Any]) -> list[Panel]:
-    """Return one panel for each row that was run: mean accuracy of every model on every set."""
+    """Return one panel for each row that was run: mean accuracy of every model on every set, and the printed one."""
     panels = []
     for row, title in (("tuned", "trained on all series"), ("search", "a fifth of the training series held out")):
         sets = list(dict.fromkeys(key.split("/")[2] for key in cells if key.startswith(f"{row}/")))
         if sets:
+            printed = [float(VALUES[f"table4/{name}/spectral-rnn/accuracy"].value) for name in sets]
             lines = [_draw_model(cells, row, model, sets) for model in MODELS]
+            lines.append(Line("Spectral-RNN, printed", list(range(len(sets))), printed, style="points"))
             panels.append(Panel(title, Axis("set", names=sets), Axis("test accuracy"), lines))
     return panels
 
