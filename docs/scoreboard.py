@@ -32,6 +32,8 @@ measured, and the verdict.
 The page is made from the JSON files in `results/` by `python docs/scoreboard.py`. Each file holds settings, seeds,
 command, environment and all numbers. `steadyrnn reproduce ID` runs it, or prints it where it is finished. A number after
 ± is the standard deviation over seeds; a row without seeds draws nothing at random. A row that was not run names its price.
+A quick run is a demonstration: a smaller problem than the paper's, with settings chosen so that the effect can show, and
+often one seed. Only a full run is evidence.
 [Commands and pictures](#commands-and-pictures) are below the table.
 
 {summary}
