@@ -1,6 +1,7 @@
 """Cells for tests of interruptions: they say that they ran, and one waits to be killed."""
 
 import os
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,3 +40,18 @@ def count_up(folder: Path, found: int = 0) -> int:
     """Add one to the number of an earlier cell; the folder must be its own."""
     folder.mkdir(parents=True)
     return found + 1
+
+
+def end_process(found: float) -> None:
+    """End the process as the kernel does when memory is short."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail_after(seconds: float) -> None:
+    time.sleep(seconds)
+    raise ArithmeticError("on purpose")
+
+
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds

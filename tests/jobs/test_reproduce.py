@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,32 @@ def test_a_link_in_the_place_of_a_record_is_refused_before_a_cell_runs(tmp_path:
     with pytest.raises(RunError, match=r"killed\.json"):
         reproduce(make_work(tmp_path), tmp_path)
     assert not (tmp_path / "calls").exists()
+
+
+def work_of(*cells: Cell) -> Work:
+    return Work("mixed", {}, cells, lambda numbers: {})
+
+
+def test_a_process_that_ends_by_itself_gets_a_sentence_and_finished_cells_stay(tmp_path: Path) -> None:
+    ends = Cell("ends", "tests.jobs.killed:end_process", after="quick")
+    quick = Cell("quick", "tests.jobs.killed:sleep", {"seconds": 0.0})
+    with pytest.raises(RunError, match=r"ended by itself.*Finished cells are kept"):
+        reproduce(work_of(quick, ends), tmp_path, jobs=2)
+    assert "quick" in json.loads((tmp_path / "mixed.partial.json").read_bytes())["cells"]
+
+
+def test_a_cell_that_fails_ends_the_others_before_the_error_comes(tmp_path: Path) -> None:
+    fails = Cell("fails", "tests.jobs.killed:fail_after", {"seconds": 0.5})
+    long = Cell("long", "tests.jobs.killed:sleep", {"seconds": 600.0})
+    with pytest.raises(ArithmeticError, match="on purpose"):
+        reproduce(work_of(fails, long), tmp_path, jobs=2)
+    assert not active_children()
+
+
+def test_workers_import_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    (tmp_path / "multiprocessing.py").write_text("raise SystemExit('a file of the current folder was imported')")
+    cells = [Cell(f"c{i}", "steadyrnn.errors:suggestion", {"name": "lsmt", "known": ["lstm"]}) for i in range(2)]
+    assert reproduce(work_of(*cells), tmp_path / "out", jobs=2).ran == 2
+    assert "PYTHONSAFEPATH" not in os.environ

@@ -171,7 +171,10 @@ def starts(tree: ast.AST) -> list[str]:
     return found
 
 
-ALLOWED = {"cli/report.py": {"webbrowser"}}  # --open
+ALLOWED = {
+    "cli/report.py": {"webbrowser"},  # --open
+    "jobs/cell_runner.py": {"multiprocessing", "multiprocessing.process"},  # the same Python again, for reproduce --jobs
+}
 """Files of the package that may start a program, with what they may call."""
 
 

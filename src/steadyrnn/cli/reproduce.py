@@ -120,11 +120,11 @@ def _reproduce(args: Any, planned: Sequence[tuple["Experiment", "Work"]]) -> int
             if isinstance(error, Interrupted):
                 return error.exit_code
             raise
-        except SteadyError as error:
+        except Exception as error:
             if not args.all:
                 raise
-            failed[one.id] = str(error)
-            print(f"steadyrnn: {one.id} failed: {error}", file=sys.stderr)
+            failed[one.id] = str(error) if isinstance(error, SteadyError) else f"{type(error).__name__}: {error}"
+            print(f"steadyrnn: {one.id} failed: {failed[one.id]}", file=sys.stderr)
             continue
         _show(output, one, done)
         picture = _draw(output, done)
@@ -182,7 +182,7 @@ def _runnable_here(experiments: Any, quick: bool) -> list["Experiment"]:
 
     device = torch.cuda.is_available()
     able = [one for one in experiments if one.runnable and (quick or device or one.where != "gpu")]
-    missing = {one.id: [name for name in one.data if not is_there(name)] for one in able}
+    missing = {one.id: [name for name in one.select_data(quick) if not is_there(name)] for one in able}
     for name, data in missing.items():
         if data:
             print(f"steadyrnn: {name} is left out: there is no data set {' or '.join(data)}", file=sys.stderr)

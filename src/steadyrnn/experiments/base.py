@@ -182,6 +182,7 @@ class Experiment:
         curves: ``package.module:function``, from the numbers of all cells to a list of :class:`~.curves.Panel`, from which
             the picture is drawn; None for none.
         data: Data sets that it reads, as ``steadyrnn data`` names them.
+        quick_data: Those of the quick run, where they are others.
         quick_claims: What the quick run is judged by, where its smaller problem cannot show the same; None is ``claims``.
 
     Example:
@@ -203,6 +204,7 @@ class Experiment:
     curves: str | None = None
     data: tuple[str, ...] = ()
     quick_claims: tuple[Claim, ...] | None = None
+    quick_data: tuple[str, ...] | None = None
 
     @property
     def paper(self) -> str:
@@ -249,6 +251,10 @@ class Experiment:
             "mode": "quick" if quick else "full", "seeds": used,
         }  # fmt: skip
         return Work(self.stem(quick), header, cells, partial(self._finish, self.select_claims(quick)))
+
+    def select_data(self, quick: bool) -> tuple[str, ...]:
+        """Return the data sets that a run reads."""
+        return self.quick_data if quick and self.quick_data is not None else self.data
 
     def select_claims(self, quick: bool) -> tuple[Claim, ...]:
         """Return what a run is judged by."""

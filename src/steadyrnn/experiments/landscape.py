@@ -1,7 +1,8 @@
 """The loss of linear Spectral-RNNs from many starts: evidence on local minima, which the paper announces and does not prove."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -123,10 +124,11 @@ def as_clipped(student: LinearSpectral) -> LinearSpectral:
     return twin
 
 
-class Ending(NamedTuple):
+@dataclass(frozen=True)
+class Ending:
     """What the loss does around a point, by the singular values themselves instead of their raw numbers.
 
-    Attributes:
+    Args:
         slope: Norm of the gradient in the directions that the set leaves free.
         curvature: Lowest curvature in these directions.
         inward: Least rate at which the loss rises when a singular value that is held at the end of its range moves inside;
@@ -204,7 +206,7 @@ def descend_from(seed: int, inputs: int, units: int, outputs: int, steps: int, r
     fit = Fit(student, teacher.responses(steps).detach())
     losses, gradient = _descend(fit, rounds)
     found = examine_end(fit) if losses[-1] > _ZERO and gradient < _FLAT else None
-    numbers = dict.fromkeys(Ending._fields) if found is None else found._asdict()
+    numbers = dict.fromkeys(field.name for field in fields(Ending)) if found is None else asdict(found)
     return {"end": _name_end(losses[-1], found), "loss": losses[-1], "gradient": gradient, **numbers, "losses": losses[::10]}
 
 

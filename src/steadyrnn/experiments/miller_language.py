@@ -93,7 +93,7 @@ _STABLE_MODELS = Experiment(
     ),
     quick_claims=_UNHURT,
     curves=f"{_STABLE}:show_validation",
-    data=("wikitext-2", "ptb"),
+    data=("wikitext-2",), quick_data=("ptb",),
 )  # fmt: skip
 
 # Vanishing gradients
@@ -165,7 +165,7 @@ _FIGURE_2 = Experiment(
     ),
     quick_claims=_VANISHING,
     curves=f"{_LAGS}:show_lags",
-    data=("wikitext-2", "ptb"),
+    data=("wikitext-2",), quick_data=("ptb",),
 )  # fmt: skip
 
 # Truncated backpropagation
@@ -246,7 +246,7 @@ _FIGURE_3 = Experiment(
     ),
     quick_claims=_DISTANCES,
     curves=f"{_DISTANCE}:show_distances",
-    data=("wikitext-2", "ptb"),
+    data=("wikitext-2",), quick_data=("ptb",),
 )  # fmt: skip
 
 LANGUAGE = (_STABLE_MODELS, _FIGURE_2, _FIGURE_3)

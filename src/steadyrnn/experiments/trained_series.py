@@ -17,7 +17,8 @@ def search_series(name: str, settings: Mapping[str, Any], candidates: Sequence[M
         >>> search_series("lstm", {"task.name": "addition"}, [{"train.optimizer.lr": 0.01}], 300).name
         'search/lstm'
     """
-    arguments = {"settings": {**settings, "train.probe.every": 0}, "candidates": [*candidates], "steps": steps}
+    shared = {key: value for key, value in settings.items() if not key.startswith("train.probe.")}
+    arguments = {"settings": shared, "candidates": [*candidates], "steps": steps}
     return Series(f"search/{name}", f"{_TRAINING}:search_settings", arguments, resumable=True)
 
 

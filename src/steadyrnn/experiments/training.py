@@ -68,7 +68,7 @@ def search_settings(
 ) -> dict[str, Any]:
     """Choose settings on the validation split: train with each, keep the better half, train that twice as long, keep the best.
 
-    A run that diverges is the worst. Each start is fresh; nothing is tested.
+    A run that diverges is the worst. Each start is fresh. Nothing is chosen by test scores.
 
     Args:
         settings: Those that all candidates share.
@@ -156,7 +156,7 @@ def _train(configuration: Configuration, task: Task, model: nn.Module, run: Run)
     probes = make_probes(task, settings.probe.names if settings.probe.every else (), size, settings.probe, run.folder)
     facts = {"metric": task.metric, "higher_is_better": task.higher_is_better, "baselines": dict(task.baselines)}
     try:
-        done = train(model, task, settings, run=run, resume=True, callbacks=probes)
+        done = train(model, task, settings, run=run, resume="last" in run.checkpoints(), callbacks=probes)
     except TrainingError as error:
         return {**facts, "validation": None, "test": None, "best_step": None, "steps": None, "reason": str(error)}
     scores = {"validation": done.best, "test": done.test, "best_step": done.best_step, "steps": done.steps}

@@ -40,8 +40,8 @@ def _searched(task: dict[str, Any], groups: dict[int, tuple[int, ...]], search_s
 
 
 _DIGITS = {
-    "task.name": "mnist", "task.test": 0.2, "train.epochs": 5, "train.batch_size": 512, "train.evaluation_batch_size": 2000,
-    "train.validate_every": 25, "train.log_every": 25,
+    "task.name": "mnist", "task.test": 0.2, "task.seed": 0, "train.epochs": 5, "train.batch_size": 512,
+    "train.evaluation_batch_size": 2000, "train.validate_every": 25, "train.log_every": 25,
 }  # fmt: skip
 _QUICK_DIGITS = {
     "task.name": "mnist", "task.test": 0.2, "task.validation": 1000, "train.steps": 100, "train.batch_size": 128,

@@ -2,18 +2,25 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import connection, get_context, parent_process
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, connection, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import torch
 
+from steadyrnn.errors import RunError
+
 from .work import Cell
 
 __all__ = ["own_folder", "run_cells"]
+
+_PATIENCE = 20.0  # seconds that a process has to save what it trains
 
 
 def run_cells(
@@ -29,6 +36,9 @@ def run_cells(
         numbers: Those of finished cells, by name.
         folder: Below it each resumable cell has one of its own.
         jobs: Cells at a time. More than one run in fresh processes, each with as many threads as torch has here.
+
+    Raises:
+        RunError: A process ended by itself.
 
     Example:
         >>> cells = [Cell("names", "steadyrnn.errors:suggestion", {"name": "lsmt", "known": ["lstm"]})]
@@ -56,8 +66,8 @@ def _run_at_once(
     cells: Sequence[Cell], numbers: Mapping[str, Any], folder: Path, jobs: int
 ) -> Iterator[tuple[Cell, Any, float]]:
     waiting, running = list(cells), dict[Future[tuple[Any, float]], Cell]()
-    threads = torch.get_num_threads()
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (threads,)) as pool:
+    others, threads = active_children(), torch.get_num_threads()
+    with _keep_folder_out(), ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (threads,)) as pool:
         try:
             while waiting or running:
                 ready = [cell for cell in waiting if cell.after is None or cell.after in numbers]
@@ -65,10 +75,47 @@ def _run_at_once(
                     waiting.remove(cell)
                     needed = {} if cell.after is None else {cell.after: numbers[cell.after]}
                     running[pool.submit(_run, cell, needed, own_folder(folder, cell))] = cell
-                for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(done), *done.result()
+                done = wait(running, return_when=FIRST_COMPLETED).done
+                for one in sorted(done, key=_has_failed):  # what is finished is kept before an error ends all
+                    yield running.pop(one), *one.result()
+        except BrokenProcessPool as error:
+            raise RunError(
+                "A process that ran a cell ended by itself, perhaps for want of memory. Finished cells are kept: give the "
+                "same command, with fewer --jobs."
+            ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            _end(process for process in active_children() if process not in others)
+
+
+def _has_failed(one: Future[Any]) -> bool:
+    return one.exception() is not None
+
+
+def _end(workers: Iterable[BaseProcess]) -> None:
+    """End processes, so that none writes to a folder which another call may take; one that trains saves first."""
+    held = [*workers]
+    for process in held:
+        process.terminate()
+    for process in held:
+        process.join(_PATIENCE)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def _keep_folder_out() -> Iterator[None]:
+    """Keep new processes of Python from importing what lies in the current folder before they have their own path."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _begin_worker(threads: int) -> None:
