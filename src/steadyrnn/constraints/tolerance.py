@@ -45,10 +45,11 @@ def membership_tolerance(matrix: Tensor, dtype: torch.dtype | None = None) -> fl
     :math:`\tfrac32 \epsilon \lVert W \rVert` for these and for large single errors, and
     :math:`\tfrac12 \epsilon \lVert W \rVert` for raw tensors. As all three norms are at least
     :math:`\lVert R \rVert_F / \sqrt{\max(M, N)}`, this bound is proven up to 49 rows and columns. Above, a random member
-    moves by about an eighth of it and a power of Kronecker products, with few distinct entries, by up to three quarters.
-    Only errors that are arranged on purpose exceed it. Such a member is refused; nothing false is claimed of any
-    weight, as certificates read the stored weight and never this tolerance. Entries below the least normal number are
-    not rounded in relation to their size, so they count with their :math:`2\omega` in both.
+    moves by about an eighth of it. Errors that are arranged on purpose exceed it, and so may those of a matrix with few
+    distinct entries: the Kronecker power of one plane rotation does so for about one angle in 100 at 512 rows, and one
+    in 6 at 2048. Such a member may be refused, and ``project=True`` takes it. Nothing false is claimed of any weight, as
+    certificates read the stored weight and never this tolerance. Entries below the least normal number are not rounded
+    in relation to their size, so they count with their :math:`2\omega` in both.
 
     *Computing.* Products of reflections, exponentials and decompositions are computed in float32 or wider, with round-off
     :math:`\epsilon_c`, and are backward stable: their error is relative to the norm.
