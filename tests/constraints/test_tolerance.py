@@ -1,6 +1,7 @@
 """What rounding may do to a weight: it follows the weight, members in every dtype are taken, others are not."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.constraints import CayleySpectral, Constraint, Free, FullUnitary, Spectral, SpectralBall, StableLSTM
+from steadyrnn.constraints import (
+    CayleySpectral,
+    Constraint,
+    ExpOrthogonal,
+    Free,
+    FullUnitary,
+    PolarOrthogonal,
+    Spectral,
+    SpectralBall,
+    StableLSTM,
+)
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.slot import Slot, membership_of
 from steadyrnn.constraints.tolerance import entry_rounding, membership_tolerance
@@ -96,10 +107,101 @@ def test_some_matrix_moves_by_almost_half_the_storing_term() -> None:
     assert float(moved) >= 0.9 * membership_tolerance(exact.bfloat16()) / 2
 
 
+def kronecker(factor: Tensor, size: int) -> Tensor:
+    """Return the largest Kronecker power of a matrix with at most that many rows: few distinct entries."""
+    power = factor.new_ones(1, 1)
+    while power.shape[0] * factor.shape[0] <= size:
+        power = torch.kron(power, factor)
+    return power
+
+
+def reflection(size: int) -> Tensor:
+    """Return the reflection at the vector of ones."""
+    return torch.eye(size, dtype=torch.float64) - 2 / size
+
+
+def rotation(angle: float) -> Tensor:
+    """Return a rotation of the plane."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
+
+
+def hartley(size: int) -> Tensor:
+    """Return the orthogonal Hartley matrix, a real relative of Fourier's."""
+    at = torch.arange(size, dtype=torch.float64)
+    angle = 2 * math.pi * torch.outer(at, at).remainder(size) / size
+    return (angle.cos() + angle.sin()) / math.sqrt(size)
+
+
+def circulant(size: int) -> Tensor:
+    """Return a random orthogonal circulant matrix: its eigenvalues, the transform of its first row, have modulus 1."""
+    drawn = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    first = torch.fft.ifft(torch.fft.fft(drawn).sgn()).real
+    return torch.stack([first.roll(shift) for shift in range(size)])
+
+
+ORTHOGONAL = {
+    "random": lambda size: orthogonal(size, 0, 1),
+    "identity": lambda size: torch.eye(size, dtype=torch.float64),
+    "permutation": lambda size: torch.eye(size, dtype=torch.float64).flip(0),
+    "reflection": reflection,
+    "hadamard": lambda size: kronecker(rotation(math.pi / 4), size),
+    "rotations": lambda size: kronecker(rotation(0.6), size),
+    "rotations-other": lambda size: kronecker(rotation(2.2), size),
+    "reflections-5": lambda size: kronecker(reflection(5), size),
+    "reflections-7": lambda size: kronecker(reflection(7), size),
+    "hartley": hartley,
+    "circulant": circulant,
+    "block": lambda size: torch.block_diag(*[orthogonal(min(size, 8), seed, 1) for seed in range(-(-size // 8))]),
+}
+RANK_ONE = {
+    "all-equal": lambda size: torch.full((size, size), 1 / size, dtype=torch.float64),
+    "random-rank-one": lambda size: orthogonal(size, 0, 1)[:, :1] @ orthogonal(size, 1, 1)[:1],
+}
+MEMBERS = ORTHOGONAL | RANK_ONE
+SIZES = [1, 3, 17, 64, 512]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-1], ids=str)  # float64 holds the exact matrix
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", MEMBERS)
+def test_the_storing_term_holds_the_rounding_of_a_structured_member_and_of_raw_tensors(
+    name: str, size: int, scale: float, dtype: torch.dtype
+) -> None:
+    exact = scale * MEMBERS[name](size)
+    stored = exact.to(dtype)
+    moved = torch.linalg.matrix_norm(stored.double() - exact, 2)
+    norm = torch.linalg.matrix_norm(stored.double(), 2)
+    computing = 16 * max(exact.shape) * min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps) * norm
+    raw = torch.finfo(dtype).eps / 2 * norm
+    assert float(moved + raw + computing) <= membership_tolerance(stored)
+
+
+@every_dtype
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ORTHOGONAL)
+def test_a_structured_orthogonal_matrix_is_taken_in_every_dtype(name: str, size: int, dtype: torch.dtype) -> None:
+    stored = ORTHOGONAL[name](size).to(dtype)
+    for constraint in (SpectralBall(1.0), PolarOrthogonal()):
+        constraint.right_inverse(stored)
+
+
+def test_errors_that_are_arranged_on_purpose_exceed_the_tolerance() -> None:
+    """The bound above 49 rows holds in probability only: here all errors have the sign of one rank-one matrix."""
+    flat = kronecker(rotation(math.pi / 4), 512).sign() / 32
+    exact = flat + 0.99 * 2.0**-9 / 32  # half a spacing is 2**-8 of 1/32 above it, 2**-9 below it
+    moved = torch.linalg.matrix_norm(exact.bfloat16().double() - exact, 2)
+    assert membership_tolerance(exact.bfloat16()) < float(moved)
+
+
 def relative(size: int, dtype: torch.dtype) -> float:
-    """Return the most that the tolerance of a square matrix may be, relative to its norm: with F-norm <= sqrt(N) norm."""
+    """Return the most that the tolerance of a square matrix may be, relative to its norm.
+
+    The Frobenius norm is at most sqrt(N) norms; rows and columns are no longer than the norm.
+    """
     work = min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
-    return math.sqrt(size) * torch.finfo(dtype).eps + 16 * size * work
+    return min(math.sqrt(size), 4) * torch.finfo(dtype).eps + 16 * size * work
 
 
 def largest(name: str, size: int) -> tuple[Constraint, Tensor]:
@@ -124,7 +226,7 @@ def test_a_matrix_outside_by_more_than_rounding_is_refused(name: str, size: int,
     slot = Slot(constraint, size, size, dtype=dtype)
     # near 0 the spacing of float16 is that of its least number, whatever the weight
     least = size * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps / float(torch.linalg.matrix_norm(edge, 2))
-    beyond = (1 + 3 * (relative(size, dtype) + least)) * edge
+    beyond = (1 + 2 * (relative(size, dtype) + least)) * edge
     with pytest.raises(ConstraintError, match="violation"):
         slot.assign(beyond.to(dtype))
     with pytest.raises(ConstraintError, match="violation"):
@@ -153,6 +255,71 @@ def test_a_scaled_identity_outside_a_ball_is_refused_on_every_way(
         slot.load_state_dict({"raw0": outside})
     with pytest.raises(ConstraintError, match="violation"):
         SpectralBall(bound).right_inverse(outside)
+
+
+@pytest.mark.parametrize(
+    ("make", "scale", "dtype"),
+    [
+        *((lambda: SpectralBall(1.0), scale, torch.bfloat16) for scale in (1.12, 1.05)),
+        *((ExpOrthogonal, scale, torch.bfloat16) for scale in (0.95, 1.05, 1.1)),
+        *((ExpOrthogonal, scale, torch.float16) for scale in (0.99, 1.01)),
+        *((PolarOrthogonal, scale, torch.float32) for scale in (0.998, 1.002)),
+    ],
+)
+@pytest.mark.parametrize("size", [300, 512])
+def test_a_large_matrix_that_expands_or_shrinks_is_refused(
+    make: Callable[[], Constraint], scale: float, dtype: torch.dtype, size: int
+) -> None:
+    outside = (scale * orthogonal(size, 0, 1)).to(dtype)
+    with pytest.raises(ConstraintError, match="violation"):
+        make().right_inverse(outside)
+    with pytest.raises(ConstraintError, match="violation"):
+        Slot(make(), size, size, dtype=dtype).assign(outside)
+
+
+HUGE = [
+    (1e150, torch.float64),
+    (1e200, torch.float64),
+    (1e300, torch.float64),
+    (3e38, torch.float32),
+    (3e38, torch.bfloat16),
+    (6e4, torch.float16),
+]
+
+
+@pytest.mark.parametrize(("value", "dtype"), HUGE)
+@pytest.mark.parametrize("make", [ExpOrthogonal, SpectralBall, lambda: SpectralBall(1e-30), FullUnitary, PolarOrthogonal])
+@pytest.mark.parametrize("pattern", [torch.eye(4), torch.ones(4, 4)])
+def test_a_huge_matrix_is_refused(make: Callable[[], Constraint], pattern: Tensor, value: float, dtype: torch.dtype) -> None:
+    outside = value * pattern.to(dtype)
+    assert 0 < membership_tolerance(outside) <= 4 * relative(4, dtype) * value  # the norm is at most 4 values
+    with pytest.raises(ConstraintError, match="violation"):
+        make().right_inverse(outside)
+    with pytest.raises(ConstraintError, match="violation"):
+        Slot(make(), 4, 4, dtype=dtype).assign(outside)
+
+
+@pytest.mark.parametrize("bound", [1e-300, 1e-200, 1e200, 1e300])
+def test_a_ball_of_any_size_takes_its_edge_and_no_more(bound: float) -> None:
+    edge = bound * orthogonal(8, 0, 1)
+    SpectralBall(bound).right_inverse(edge)
+    with pytest.raises(ConstraintError, match="violation"):
+        SpectralBall(bound).right_inverse((1 + 3 * relative(8, torch.float64)) * edge)
+
+
+def test_a_tolerance_that_float64_cannot_hold_excuses_nothing() -> None:
+    beyond = torch.full((8, 8), 1.7e308, dtype=torch.float64)  # the norm is 8 times as large
+    assert membership_tolerance(beyond) == 0.0
+    with pytest.raises(ConstraintError, match="violation"):
+        SpectralBall(1.0).right_inverse(beyond)
+
+
+@pytest.mark.parametrize("power", [-900, 900])
+def test_the_tolerance_scales_over_the_range_of_float64(power: int) -> None:
+    matrix = orthogonal(64, 0, 1)
+    assert membership_tolerance(2.0**power * matrix) == pytest.approx(
+        2.0**power * membership_tolerance(matrix), rel=1e-12, abs=0
+    )
 
 
 def test_a_matrix_that_float16_cannot_hold_is_outside() -> None:
