@@ -32,13 +32,18 @@ FAILURE = {"judge_baseline", "judge_memory"}
 def trained(cell: Cell, points: int) -> dict[str, Any]:
     """Return what a run that diverged after some points has; all points are those of a whole run."""
     whole, steps = points == len(STEPS), STEPS[:points]
-    curve = {f"{part} {name}": [[step, value] for step in steps] for part in ("train", "validation") for name, value in SCORES.items()}
+    curve = {
+        f"{part} {name}": [[step, value] for step in steps]
+        for part in ("train", "validation")
+        for name, value in SCORES.items()
+    }
     probes = {
         name: [{"step": step, "value": MEASURED[name]} for step in steps]
         for name in cell.arguments["settings"].get("train.probe.names", ())
     }
     return {
-        "parameters": 1, "metric": "loss", "higher_is_better": False, "baselines": {"loss": 0.167, "accuracy": 0.1, "perplexity": 500.0},
+        "parameters": 1, "metric": "loss", "higher_is_better": False,
+        "baselines": {"loss": 0.167, "accuracy": 0.1, "perplexity": 500.0},
         "validation": SCORES if whole else None, "test": SCORES if whole else None, "best_step": 60 if whole else None,
         "steps": 60 if whole else None, "reason": "", "curve": curve if steps else {}, "probes": probes if steps else {},
         "certificate": {"contraction": 0.9, "stable": True, "reason": None} if whole else None,

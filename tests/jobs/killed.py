@@ -39,3 +39,8 @@ def count_up(folder: Path, found: int = 0) -> int:
     """Add one to the number of an earlier cell; the folder must be its own."""
     folder.mkdir(parents=True)
     return found + 1
+
+
+def measure_file(file: str) -> int | None:
+    """Return the size of a file, None where it is not there."""
+    return Path(file).stat().st_size if Path(file).exists() else None

@@ -257,8 +257,9 @@ def mean_curve(label: str, runs: Sequence[Sequence[Sequence[float]]]) -> Line | 
         >>> mean_curve("ours", [[[1, 1.0]], []]) is None
         True
     """
-    shared = sorted(set.intersection(*({x for x, _ in run} for run in runs)))
-    return mean_line(label, [(shared, [dict(run)[x] for x in shared]) for run in runs]) if shared else None
+    curves = [{x: y for x, y in run} for run in runs]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return mean_line(label, [(shared, [curve[x] for x in shared]) for curve in curves]) if shared else None
 
 
 def _numbers(column: Sequence[float | None]) -> list[float] | None:

@@ -86,10 +86,8 @@ def judge_printed(
         near, words = counting, f"the error of counting, {counting:.2g}"
     within = f", within {words}" if 0 < abs(better) <= near else ""
     text = f"{mean:.4g}{' ' + unit if unit else ''}, {_compare(better)}{within}"
-    if better < -near:
-        verdict = "not seen"
-    else:
-        verdict = "seen" if own or better <= near else "different"
+    good = "seen" if own or better <= near else "different"
+    verdict = "not seen" if better < -near else good
     return judge_numbers(verdict, text, known, unit)
 
 

@@ -190,14 +190,16 @@ def judge_overfitting(cells: Mapping[str, Any], name: str) -> Judgement:
     """Judge that the Spectral-RNN ends with the smallest gap between training and validation accuracy of one set.
 
     Training accuracy is that of the last batches, validation accuracy the last one; both are means over seeds. A network that
-    learned nothing has no gap: so the validation accuracy of the Spectral-RNN must be at most 0.05 below the best of the others.
-    A diverged run is not seen.
+    learned nothing has no gap: so the validation accuracy of the Spectral-RNN must be at most 0.05 below the best. With a run
+    that diverged it is not seen.
     """
     gaps, scores = dict[str, float](), dict[str, float]()
     seeds = sum(key.startswith(f"rnn/{name}/seed") for key in cells)
     for model in MODELS:
         runs = [run for key, run in cells.items() if key.startswith(f"{model}/{name}/seed")]
-        lost = sum(run["validation"] is None or not {"train accuracy", "validation accuracy"} <= {*run["curve"]} for run in runs)
+        lost = sum(
+            run["validation"] is None or not {"train accuracy", "validation accuracy"} <= {*run["curve"]} for run in runs
+        )
         if lost:
             return Judgement("not seen", f"{lost} of {len(runs)} runs of {MODELS[model]} diverged", seeds=seeds)
         trained, scores[model] = (fmean(run["curve"][f"{part} accuracy"][-1][1] for run in runs) for part in _PARTS)
