@@ -257,7 +257,7 @@ def mean_curve(label: str, runs: Sequence[Sequence[Sequence[float]]]) -> Line | 
         >>> mean_curve("ours", [[[1, 1.0]], []]) is None
         True
     """
-    curves = [{x: y for x, y in run} for run in runs]
+    curves = [{point[0]: point[1] for point in run} for run in runs]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
     return mean_line(label, [(shared, [curve[x] for x in shared]) for curve in curves]) if shared else None
 
