@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scoreboard.md"
 PICTURES = ROOT / "docs" / "pictures" / "scoreboard"
 RESULTS = ROOT / "results"
-MARKS = {"seen": "✓ seen", "not seen": "✗ not seen", "different": "≠ different"}
+MARKS = {"seen": "✓ seen", "not seen": "✗ not seen", "different": "≠ different", "not measured": "– not measured"}
 COLUMNS = ("ID", "claim", "published", "ours", "verdict")
 INTRODUCTION = """# Scoreboard
 

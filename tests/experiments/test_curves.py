@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyrnn.errors import ArgumentError
-from steadyrnn.experiments.curves import SCALES, STYLES, Axis, Line, Mark, Panel, mean_line
+from steadyrnn.experiments.curves import SCALES, STYLES, Axis, Line, Mark, Panel, mean_curve, mean_line
 
 X, Y, LOG = Axis("step"), Axis("loss"), Axis("loss", "log")
 GOOD = Line("ours", [1, 2], [0.5, 0.25])
@@ -96,3 +96,11 @@ def test_a_run_that_diverged_leaves_a_gap_and_is_not_left_out(bad: float | None)
 
 def test_zeros_become_gaps_and_nothing_else_does() -> None:
     assert Line("ours", [1, 2, 3, 4], [0.0, 1e-300, -1.0, None]).skip_zeros().y == [None, 1e-300, -1.0, None]
+
+
+def test_the_mean_of_curves_ends_with_the_shortest_run() -> None:
+    whole, short = [[1, 2.0], [2, 4.0], [3, 6.0]], [[1, 4.0], [2, 4.0]]
+    line = mean_curve("ours", [whole, short])
+    assert line is not None
+    assert (line.x, line.y) == ([1, 2], [3.0, 4.0])
+    assert mean_curve("ours", [whole, []]) is None

@@ -170,6 +170,9 @@ def as_claimed() -> dict[str, Any]:
         (judge_fewer_states, "tuned/rnn/n4/seed0", (0.99, None, 0.98)),  # diverged
         (judge_twice_the_states, "tuned/urnn/n8/seed0", (0.98, 0.985, 0.98)),
         (judge_twice_the_states, "tuned/urnn/n8/seed0", (0.99, 0.99, None)),
+        (judge_twice_the_states, "tuned/rnn/n8/seed0", (0.99, None, 0.99)),  # not a large spread that allows any difference
+        (judge_twice_the_states, "tuned/urnn/n8/seed0", (0.999, 0.999, 0.9)),  # too noisy to show it
+        (judge_fewer_states, "tuned/urnn/n4/seed0", (0.95, None, 0.95)),
         (judge_ceiling, "tuned/urnn/n8/seed0", (0.979, 0.979, 0.979)),
         (judge_ceiling, "tuned/rnn/n8/seed0", (0.979, 0.979, 0.979)),
         (judge_ceiling, "tuned/rnn/n8/seed0", (0.99, None, 0.99)),

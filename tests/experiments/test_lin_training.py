@@ -186,11 +186,51 @@ def test_norms_that_are_all_zero_are_not_larger() -> None:
     assert judge_larger_norms(cells, "urnn", "rnn", [1], 100.0).verdict == "not seen"
 
 
-@pytest.mark.parametrize(("accuracy", "verdict"), [(0.095, "seen"), (0.08, "not seen")])
+@pytest.mark.parametrize(
+    ("accuracy", "verdict"), [(0.0421, "not seen"), (0.0423, "seen"), (0.1621, "seen"), (0.1623, "different")]
+)
 def test_an_accuracy_is_judged_up_to_the_error_of_counting(accuracy: float, verdict: str) -> None:
-    cells = scored("rnn", "accuracy", accuracy)  # two standard errors of 10.22 % in 1000 examples are 1.92 points
-    assert judge_printed(cells, "rnn", "accuracy", 10.22, factor=100.0, examples=1000).verdict == verdict
-    assert judge_printed(cells, "rnn", "accuracy", 10.22, factor=100.0).verdict == "not seen"
+    cells = scored("rnn", "accuracy", accuracy)  # two standard errors of 10.22 % in 102 examples are 5.9985 points
+    found = judge_printed(cells, "rnn", "accuracy", 10.22, factor=100.0, examples=102)
+    assert found.verdict == verdict
+    assert ("within the error of counting" in found.ours) == (verdict == "seen")
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("score", "value", "verdict"),
+    [
+        ("accuracy", 0.58, "not seen"), ("accuracy", 0.585, "seen"), ("accuracy", 0.615, "seen"),
+        ("accuracy", 0.63, "different"), ("accuracy", 1.0, "different"), ("perplexity", 63.1, "not seen"),
+        ("perplexity", 62.9, "seen"), ("perplexity", 57.1, "seen"), ("perplexity", 56.9, "different"),
+    ],
+)  # fmt: skip
+def test_a_score_far_from_the_printed_one_is_not_seen_on_either_side(score: str, value: float, verdict: str, own: bool) -> None:
+    higher = score == "accuracy"
+    found = judge_printed(
+        scored("rnn", score, value), "rnn", score, 60.3 if higher else 60.0, higher, 100.0 if higher else 1.0, own=own
+    )
+    assert found.verdict == ("seen" if own and verdict == "different" else verdict)
+    assert ("better than printed" in found.ours) == (value > 0.603 if higher else value < 60)
+
+
+def test_only_proposed_models_may_be_better_than_printed() -> None:
+    claims = [(one, claim) for one in EXPERIMENTS.values() for claim in one.claims if "own" in claim.arguments]
+    proposed = {"lin": ("urnn", "ugru"), "zhang": ("spectral-rnn",), "miller": ("stable",)}
+    assert {one.paper for one, _ in claims} == {*proposed}
+    for one, claim in claims:
+        assert claim.judge.endswith(":judge_printed")
+        assert any(part.startswith(proposed[one.paper]) for part in claim.arguments["model"].split("/"))
+        assert claim.text.endswith("at least as good as printed")
+
+
+def test_a_margin_is_one_at_each_length() -> None:
+    (claim,) = [one for one in EXPERIMENTS["lin-table4"].claims if one.name == "margin"]
+    scores = {"urnn": {100: 0.95, 200: 0.8, 400: 0.6}, "rnn": {100: 0.55, 200: 0.4, 400: 0.2}}
+    cells = {f"{model}/{n}/seed0": {"test": {"accuracy": x}} for model, own in scores.items() for n, x in own.items()}
+    assert claim.decide("lin", cells)["verdict"] == "seen"
+    cells["rnn/400/seed0"]["test"]["accuracy"] = 0.51
+    assert claim.decide("lin", cells)["verdict"] == "not seen"
 
 
 @pytest.mark.parametrize(("one", "quick"), [mode for mode in MODES if "progress" in {c.name for c in mode[0].claims}])

@@ -90,8 +90,8 @@ def test_seeds_of_what_draws_nothing_are_refused() -> None:
         EXPERIMENTS["lin-table2"].work(seeds=[0])
 
 
-def test_a_verdict_is_one_of_three_words() -> None:
-    assert [*VERDICTS] == ["seen", "not seen", "different"]
+def test_a_verdict_is_one_of_four_words() -> None:
+    assert [*VERDICTS] == ["seen", "not seen", "different", "not measured"]
     with pytest.raises(ArgumentError, match="but is 'maybe'"):
         Judgement("maybe", "")
 

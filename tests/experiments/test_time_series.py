@@ -70,14 +70,29 @@ def test_one_wrong_count_is_not_seen(printed: dict[str, Any]) -> None:
     assert decide("parameters", printed) == "not seen"
 
 
+def curves(train: float, validation: float) -> dict[str, Any]:
+    points = {"train accuracy": [[1, train]], "validation accuracy": [[1, validation]]}
+    return {"validation": {"accuracy": validation}, "curve": points}
+
+
 @pytest.mark.parametrize(("gap", "verdict"), [(0.1, "seen"), (0.3, "not seen")])
 def test_overfitting_is_the_gap_between_training_and_validation(gap: float, verdict: str) -> None:
     gaps = {"rnn": 0.2, "lstm": 0.25, "ornn": 0.15, "spectral-rnn": gap}
-    cells = {
-        f"{model}/CBF/seed0": {"curve": {"train accuracy": [[1, 0.9]], "validation accuracy": [[1, 0.9 - size]]}}
-        for model, size in gaps.items()
-    }
+    cells = {f"{model}/CBF/seed0": curves(0.9, 0.9 - size) for model, size in gaps.items()}
     assert judge_overfitting(cells, "CBF").verdict == verdict
+
+
+@pytest.mark.parametrize(("learned", "verdict"), [(0.66, "seen"), (0.64, "not seen")])
+def test_a_network_that_learned_less_does_not_overfit_less(learned: float, verdict: str) -> None:
+    cells = {f"{model}/CBF/seed0": curves(0.9, 0.7) for model in MODELS} | {"spectral-rnn/CBF/seed0": curves(learned, learned)}
+    assert judge_overfitting(cells, "CBF").verdict == verdict
+
+
+def test_a_spectral_rnn_that_diverged_is_best_on_no_set(printed: dict[str, Any]) -> None:
+    for name in UCR_SETS:
+        for model in MODELS:
+            printed[f"tuned/{model}/{name}"]["test"] = [None] * 5
+    assert claim("tuned-best").decide("zhang", printed)["ours"]["mean"] == 0
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -172,7 +172,7 @@ WRONG: list[tuple[str, bool, str, str, list[Any], Any]] = [
     *(("zhang-fig7", False, f"layers-{n}", f"mlp/{n}/seed0", ["test", "precision@1"], 1.0) for n in (4, 16, 40)),
     *(("zhang-fig7", True, f"layers-{n}", f"spectral-resnet/{n}/seed0", ["test"], None) for n in (4, 24)),
     ("zhang-table5", False, "bibtex", "bibtex", ["labels"], 160),
-    ("zhang-table5", False, "mediamill", "mediamill", [], None),
+    ("zhang-table5", False, "mediamill", "mediamill", ["train"], 30992),
     ("zhang-table3", False, "generalization", "spectral-rnn/2/tuned/seed0", ["curve", "train loss", 1, 1], 1.0),
     *(
         ("zhang-table3", quick, f"{row.replace('/', '-')}-parameters", f"count/{row}", ["recurrent"], 1024)
@@ -207,6 +207,11 @@ def test_a_wrong_number_changes_the_verdict(name: str, quick: bool, claim: str, 
         holder = holder[key]
     holder[keys[-1]] = value
     assert _verdict(name, quick, claim, cells) == "not seen"
+
+
+def test_absent_data_is_not_measured() -> None:
+    found = EXPERIMENTS["zhang-table5"].work().finish({**_sizes(False), "mediamill": None})
+    assert found["verdict"] == "1 seen, 1 not measured"
 
 
 @pytest.mark.parametrize("quick", [False, True])

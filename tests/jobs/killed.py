@@ -55,3 +55,8 @@ def fail_after(seconds: float) -> None:
 def sleep(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
+
+
+def measure_file(file: str) -> int | None:
+    """Return the size of a file, None where it is not there."""
+    return Path(file).stat().st_size if Path(file).exists() else None

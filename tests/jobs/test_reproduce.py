@@ -82,6 +82,16 @@ def test_cells_that_are_added_later_run_alone(tmp_path: Path) -> None:
     assert done.record["sum"] == pytest.approx(10 / 3)
 
 
+def test_a_cell_without_numbers_runs_again(tmp_path: Path) -> None:
+    cell = Cell("none", "tests.jobs.killed:measure_file", {"file": str(tmp_path / "data")})
+    work = Work("absent", {}, (cell,), lambda numbers: {"sum": numbers["none"]})
+    assert reproduce(work, tmp_path / "out").record["cells"] == {"none": None}
+    (tmp_path / "data").write_text("there")
+    done = reproduce(work, tmp_path / "out")
+    assert (done.ran, done.kept, done.record["sum"]) == (1, 0, 5)
+    assert reproduce(work, tmp_path / "out").kept == 1
+
+
 def test_again_runs_all_cells_anew(tmp_path: Path) -> None:
     reproduce(make_work(tmp_path), tmp_path / "out")
     assert reproduce(make_work(tmp_path), tmp_path / "out", again=True).ran == 6

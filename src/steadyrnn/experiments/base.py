@@ -26,7 +26,9 @@ PAPERS: dict[str, str] = {
 VERDICTS: dict[str, str] = {
     "seen": "our measurement shows what the paper says",
     "not seen": "our measurement does not show it",
-    "different": "we measured something else, and know why: a misprint, or a statement that holds in another form",
+    "different": "we measured something else: a score clearly better than the printed one, or what we know the reason for, "
+    "such as a misprint or a statement that holds in another form",
+    "not measured": "we did not measure it: its data is not there",
 }
 """What a claim can be judged, and what it means."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from steadyrnn.errors import ArgumentError
 
-__all__ = ["SCALES", "STYLES", "Axis", "Line", "Mark", "Panel", "mean_line"]
+__all__ = ["SCALES", "STYLES", "Axis", "Line", "Mark", "Panel", "mean_curve", "mean_line"]
 
 SCALES = ("linear", "log")
 """How an axis can run."""
@@ -240,6 +240,26 @@ def mean_line(label: str, runs: Sequence[tuple[Sequence[float], Sequence[float |
     mean = [None if column is None else fmean(column) for column in columns]
     spread = [None if column is None else stdev(column) for column in columns] if len(runs) > 1 else None
     return Line(label, x, mean, spread, style)
+
+
+def mean_curve(label: str, runs: Sequence[Sequence[Sequence[float]]]) -> Line | None:
+    """Return the mean over seeds of what was logged, up to the end of the shortest run; None where a run logged nothing.
+
+    A run that diverged ends early. Beyond its end there is no mean, rather than that of the others.
+
+    Args:
+        label: What the legend calls it.
+        runs: Pairs ``[x, y]`` of each seed.
+
+    Example:
+        >>> mean_curve("ours", [[[1, 1.0], [2, 5.0]], [[1, 3.0]]]).to_dict()["y"]
+        [2.0]
+        >>> mean_curve("ours", [[[1, 1.0]], []]) is None
+        True
+    """
+    curves = [{point[0]: point[1] for point in run} for run in runs]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return mean_line(label, [(shared, [curve[x] for x in shared]) for curve in curves]) if shared else None
 
 
 def _numbers(column: Sequence[float | None]) -> list[float] | None:

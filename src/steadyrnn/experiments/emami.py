@@ -109,7 +109,7 @@ def _identification_claims(figure: str, rows: tuple[str, ...]) -> tuple[Claim, .
                 "cost: two-fold increase in state dimension", "judge_fewer_states",
             ),
             (
-                "twice", "A URNN of at least twice the true system's states matches the RNN of the same size",
+                "twice", "A URNN of at least twice the true system's states matches the RNN of the same size, up to the noise",
                 "no loss in modeling with URNNs compared to RNNs", "judge_twice_the_states",
             ),
             (

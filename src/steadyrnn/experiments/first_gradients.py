@@ -40,8 +40,17 @@ def collect_margins(cells: Mapping[str, Any], model: str) -> list[list[float]]:
 
 def _collect(cells: Mapping[str, Any], model: str, probe: str) -> list[list[dict[str, Any]]]:
     start = f"{model}/seed"
-    found = {int(name.removeprefix(start)): cell["probes"][probe] for name, cell in cells.items() if name.startswith(start)}
-    return [found[seed] for seed in sorted(found)]
+    runs = {int(name.removeprefix(start)): cell["probes"] for name, cell in cells.items() if name.startswith(start)}
+    return [runs[seed].get(probe, []) for seed in sorted(runs)]
+
+
+def _find_lost(runs: Mapping[str, Sequence[Sequence[float]]], least: int = 1) -> Judgement | None:
+    """Return the judgement of series with a run that diverged before so many measurements; None where all came so far."""
+    for model, own in runs.items():
+        lost = sum(len(run) < least for run in own)
+        if lost:
+            return Judgement("not seen", f"{lost} of {len(own)} runs of {model} diverged", seeds=len(own))
+    return None
 
 
 def _finite(value: float | None) -> float:
@@ -52,21 +61,27 @@ def judge_gradients(cells: Mapping[str, Any], alive: Sequence[str], vanished: Se
     """Judge that dL/dh_0 does not vanish in some series, and does in others.
 
     Of each run the median over its measurements counts, of a series the median over seeds. Vanished is below
-    :data:`VANISHED`.
+    :data:`VANISHED`. One that is not finite has not vanished, but does not count as alive.
 
     Example:
         >>> runs = {"a/seed0": {"probes": {"gradient-h0": [{"step": 0, "value": {"mean": 1e-9}}]}}}
         >>> judge_gradients(runs, alive=[], vanished=["a"]).verdict
         'seen'
     """
-    typical = {model: median(median(run) for run in collect_gradients(cells, model)) for model in (*alive, *vanished)}
-    seen = all(typical[model] >= VANISHED for model in alive) and all(typical[model] < VANISHED for model in vanished)
-    return _judge(seen, typical, len(collect_gradients(cells, next(iter(typical)))))
+    runs = {model: collect_gradients(cells, model) for model in (*alive, *vanished)}
+    if lost := _find_lost(runs):
+        return lost
+    typical = {model: median(median(run) for run in own) for model, own in runs.items()}
+    lives = all(VANISHED <= typical[model] < math.inf for model in alive)
+    seen = lives and all(typical[model] < VANISHED for model in vanished)
+    return _judge(seen, typical, len(next(iter(runs.values()))))
 
 
 def judge_early(cells: Mapping[str, Any], model: str) -> Judgement:
     """Judge that dL/dh_0 has vanished in the median of the first fifth of the measurements, in the median over seeds."""
     runs = collect_gradients(cells, model)
+    if lost := _find_lost({model: runs}):
+        return lost
     early = median(median(run[: max(1, len(run) // _EARLY)]) for run in runs)
     return _judge(early < VANISHED, {f"{model}, first fifth": early}, len(runs))
 
@@ -76,10 +91,14 @@ def judge_explosion(cells: Mapping[str, Any], model: str, steady: Sequence[str],
 
     Of each run the largest measurement counts, of a series the median over seeds.
     """
-    runs = collect_gradients(cells, model)
-    later = median(max(run[len(run) // _EARLY :]) for run in runs)
-    others = {one: median(max(run) for run in collect_gradients(cells, one)) for one in steady}
-    return _judge(later >= factor * max(others.values()), {f"{model}, later": later, **others}, len(runs))
+    runs = {one: collect_gradients(cells, one) for one in (model, *steady)}
+    if lost := _find_lost(runs):
+        return lost
+    later = median(max(run[len(run) // _EARLY :]) for run in runs[model])
+    others = {one: median(max(run) for run in runs[one]) for one in steady}
+    largest = max(others.values())
+    seen = math.isfinite(largest) and later >= factor * largest
+    return _judge(seen, {f"{model}, later": later, **others}, len(runs[model]))
 
 
 def judge_steady(cells: Mapping[str, Any], steady: Sequence[str], others: Sequence[str]) -> Judgement:
@@ -87,9 +106,12 @@ def judge_steady(cells: Mapping[str, Any], steady: Sequence[str], others: Sequen
 
     The factor is largest over smallest measurement of a run, of a series the median over seeds; from 0 it is infinite.
     """
-    factors = {model: median(_factor(run) for run in collect_gradients(cells, model)) for model in (*steady, *others)}
+    runs = {model: collect_gradients(cells, model) for model in (*steady, *others)}
+    if lost := _find_lost(runs):
+        return lost
+    factors = {model: median(_factor(run) for run in own) for model, own in runs.items()}
     seen = max(factors[model] for model in steady) < min(factors[model] for model in others)
-    return _judge(seen, factors, len(collect_gradients(cells, steady[0])))
+    return _judge(seen, factors, len(runs[steady[0]]))
 
 
 def _factor(run: Sequence[float]) -> float:
@@ -106,15 +128,20 @@ def judge_leaving(cells: Mapping[str, Any], model: str, start: float, end: float
         end: After a tenth of the measurements it is above this in every seed.
     """
     runs = collect_margins(cells, model)
+    if lost := _find_lost({model: runs}, least=2):
+        return lost
     first, tenth = max(run[0] for run in runs), min(run[max(1, len(run) // 10)] for run in runs)
     return _judge(first <= start and tenth > end, {f"{model} at first": first, "after a tenth": tenth}, len(runs))
 
 
 def judge_kept(cells: Mapping[str, Any], radii: Mapping[str, float], rounding: float) -> Judgement:
     """Judge that the singular values of each series stay within its radius around 1, except for rounding."""
-    largest = {model: max(max(run) for run in collect_margins(cells, model)) for model in radii}
+    runs = {model: collect_margins(cells, model) for model in radii}
+    if lost := _find_lost(runs):
+        return lost
+    largest = {model: max(max(run) for run in own) for model, own in runs.items()}
     seen = all(largest[model] <= radius + rounding for model, radius in radii.items())
-    return _judge(seen, largest, len(collect_margins(cells, next(iter(radii)))))
+    return _judge(seen, largest, len(next(iter(runs.values()))))
 
 
 def judge_slower(cells: Mapping[str, Any], slow: str, fast: Sequence[str], level: float, factor: float = 2.0) -> Judgement:

@@ -58,6 +58,11 @@ def judge_slower(cells: Mapping[str, Any], slow: str, fast: str) -> Judgement:
         >>> judge_slower(cells, "a", "b").ours
         'factor per step, from lag 1 to 3: a 0.5, b 0.1'
     """
+    for model in (slow, fast):
+        runs = _means(cells, model)
+        lost = sum(not run or None in run[-1] or not run[-1][1] for run in runs)
+        if lost:
+            return Judgement("not seen", f"{lost} of {len(runs)} runs of {model} diverged", seeds=len(runs))
     ends = {model: [run[-1] for run in _means(cells, model)] for model in (slow, fast)}
     factors = {model: [_factor_per_step(means) for means in runs] for model, runs in ends.items()}
     words = ", ".join(f"{model} {fmean(found):.3g}" for model, found in factors.items())
@@ -78,17 +83,18 @@ def show_lags(cells: Mapping[str, Any]) -> list[Panel]:
         runs = _means(cells, model)
         count = min(len(run) for run in runs)
         lines = []
-        for place in sorted({0, count // 2, count - 1}):
+        for place in sorted({0, count // 2, count - 1}) if count else ():
             word = "before training" if place == 0 else f"after {place} of {count - 1} parts of training"
             curves = [([*range(1, len(run[place]))], run[place][1:]) for run in runs]
             lines.append(mean_line(word, curves).skip_zeros())
-        panels.append(Panel(f"Gradient by inputs, {model}", Axis("lag i in steps"), Axis("norm", "log"), lines))
+        if lines:
+            panels.append(Panel(f"Gradient by inputs, {model}", Axis("lag i in steps"), Axis("norm", "log"), lines))
     return panels
 
 
 def _means(cells: Mapping[str, Any], model: str) -> list[list[list[float]]]:
     """Return norms by lag, of each measurement of each seed."""
-    found = [cell["probes"]["input-gradient"] for name, cell in cells.items() if name.startswith(f"{model}/seed")]
+    found = [cell["probes"].get("input-gradient", []) for name, cell in cells.items() if name.startswith(f"{model}/seed")]
     return [[record["value"]["mean"] for record in run if record["value"]] for run in found]
 
 

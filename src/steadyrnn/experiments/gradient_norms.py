@@ -48,6 +48,8 @@ def judge_constant_norm(cells: Mapping[str, Any], model: str, band: str, deviati
         'seen'
     """
     predicted, runs = cells[band]["high"], _norms(cells, model)
+    if not all(runs):
+        return Judgement("not seen", f"a run of {model} diverged", seeds=len(runs))
     furthest = [max(abs(norm - predicted) for record in run for norm in record["value"]["batches"]) for run in runs]
     text = f"{predicted:.4g} at all {sum(map(len, runs))} times, up to {max(furthest):.1g}"
     return judge_numbers("seen" if max(furthest) < 10 * deviation else "not seen", text, furthest, "largest difference")
@@ -63,10 +65,13 @@ def judge_band(cells: Mapping[str, Any], model: str, band: str) -> Judgement:
         '1.5 to 1.5, between 1 and 2'
     """
     low, high = cells[band]["low"], cells[band]["high"]
-    norms = [norm for run in _norms(cells, model) for record in run for norm in record["value"]["batches"]]
+    runs = _norms(cells, model)
+    if not all(runs):
+        return Judgement("not seen", f"a run of {model} diverged", seeds=len(runs))
+    norms = [norm for run in runs for record in run for norm in record["value"]["batches"]]
     inside = low * (1 - _ROUNDING) <= min(norms) and max(norms) <= high * (1 + _ROUNDING)
     text = f"{min(norms):.4g} to {max(norms):.4g}, {'between' if inside else 'not between'} {low:.4g} and {high:.4g}"
-    return Judgement("seen" if inside else "not seen", text, seeds=len(_norms(cells, model)))
+    return Judgement("seen" if inside else "not seen", text, seeds=len(runs))
 
 
 def judge_larger_norms(
@@ -137,7 +142,7 @@ def judge_dead_units(cells: Mapping[str, Any], model: str, step: int, share: flo
         >>> judge_dead_units({"a/seed0": {"probes": {"dead-units": [record]}}}, "a", 9, 0.5).ours
         '75 % of the units'
     """
-    runs = [cell["probes"]["dead-units"] for cell in _runs(cells, model)]
+    runs = [cell["probes"].get("dead-units", []) for cell in _runs(cells, model)]
     shares = [record["value"]["dead"] for run in runs for record in run if record["step"] == step]
     if len(shares) < len(runs):
         return Judgement("not seen", f"a run of {model} diverged", seeds=len(runs))
@@ -172,7 +177,8 @@ def _runs(cells: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
 
 def _norms(cells: Mapping[str, Any], model: str) -> list[list[dict[str, Any]]]:
     """Return what was measured of each seed, a record per time."""
-    return [[record for record in cell["probes"]["state-jacobian"] if record["value"]] for cell in _runs(cells, model)]
+    found = [cell["probes"].get("state-jacobian", []) for cell in _runs(cells, model)]
+    return [[record for record in run if record["value"]] for run in found]
 
 
 def _batches_at(cells: Mapping[str, Any], model: str, step: int) -> list[list[float]]:

@@ -26,7 +26,7 @@ def judge_impossible_loss(cells: Mapping[str, Any], model: str, published: float
         >>> judge_impossible_loss(runs, "urnn", 0.1, 0.5673).verdict
         'different'
     """
-    found = judge_printed(cells, model, "loss", published, higher=False)
+    found = judge_printed(cells, model, "loss", published, higher=False, own=True)
     least = (1 - accuracy) * math.log(2)
     losses, accuracies = (collect_scores(cells, model, score) for score in ("loss", "accuracy"))
     pairs = [(loss, part) for loss, part in zip(losses, accuracies, strict=True) if loss is not None and part is not None]
@@ -46,6 +46,9 @@ def judge_speed(cells: Mapping[str, Any], fast: str, slow: str) -> Judgement:
         >>> judge_speed(runs, "a", "b").ours
         '1 steps to the loss that b has after 2'
     """
+    lost = sum(not curve for model in (fast, slow) for curve in _curves(cells, model))
+    if lost:
+        return Judgement("not seen", f"{lost} runs diverged before their first validation", seeds=len(_curves(cells, fast)))
     needed, taken = list[float](), list[float]()
     for curve, other in zip(_curves(cells, fast), _curves(cells, slow), strict=True):
         best = min(loss for _, loss in other)
@@ -61,7 +64,7 @@ def judge_speed(cells: Mapping[str, Any], fast: str, slow: str) -> Judgement:
 
 def _curves(cells: Mapping[str, Any], model: str) -> list[list[list[float]]]:
     """Return the validation losses of each seed as pairs of step and loss."""
-    return [cell["curve"]["validation loss"] for name, cell in cells.items() if name.startswith(f"{model}/seed")]
+    return [cell["curve"].get("validation loss", []) for name, cell in cells.items() if name.startswith(f"{model}/seed")]
 
 
 def draw_losses(cells: Mapping[str, Any]) -> list[Panel]:

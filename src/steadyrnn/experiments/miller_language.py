@@ -52,9 +52,9 @@ def _stable(settings: dict[str, Any], seeds: tuple[int, ...]) -> tuple[Series, .
 _PUBLISHED = {name: VALUES[f"section7.2/{name}/test-perplexity"].value for name in _PAIR}
 
 
-def _claim_perplexity(name: str, text: str, key: str, place: str) -> Claim:
+def _claim_perplexity(name: str, text: str, key: str, place: str, own: bool = False) -> Claim:
     value = VALUES[key].value
-    arguments = {"model": name, "score": "perplexity", "published": value, "higher": False}
+    arguments = {"model": name, "score": "perplexity", "published": value, "higher": False, **({"own": True} if own else {})}
     return Claim(name, text, f"{value:g}", place, _PRINTED, key, arguments)
 
 
@@ -88,7 +88,10 @@ _STABLE_MODELS = Experiment(
             "unconstrained", "Test perplexity of the unconstrained RNN", "section7.2/unconstrained/test-perplexity",
             "Section 7.2",
         ),
-        _claim_perplexity("stable", "Test perplexity of the stable RNN", "section7.2/stable/test-perplexity", "Section 7.2"),
+        _claim_perplexity(
+            "stable", "Test perplexity of the stable RNN, at least as good as printed", "section7.2/stable/test-perplexity",
+            "Section 7.2", own=True,
+        ),
         *_UNHURT,
     ),
     quick_claims=_UNHURT,

@@ -30,17 +30,17 @@ def count_rows(data_set: str) -> dict[str, int] | None:
 
 
 def judge_sizes(cells: Mapping[str, Any], data_set: str) -> Judgement:
-    """Judge the printed sizes of a data set.
+    """Judge the printed sizes of a data set; without its files there is nothing to judge.
 
     Example:
         >>> judge_sizes({"bibtex": {"features": 1836, "labels": 159, "train": 4880, "test": 2515}}, "bibtex").verdict
         'seen'
-        >>> judge_sizes({"mediamill": None}, "mediamill").ours
-        'data not there'
+        >>> judge_sizes({"mediamill": None}, "mediamill").verdict
+        'not measured'
     """
     counted = cells[data_set]
     if counted is None:
-        return Judgement("not seen", "data not there")
+        return Judgement("not measured", "data not there")
     text = f"{counted['features']} features, {counted['labels']} labels, {counted['train']} + {counted['test']} rows"
     seen = all(counted[size] == VALUES[f"table5/{data_set}/{size}"].value for size in _SIZES)
     return Judgement("seen" if seen else "not seen", text)

@@ -2,12 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import fmean
 from typing import Any
 
 from .base import Judgement, judge_numbers
 
 __all__ = ["collect_scores", "judge_baseline", "judge_memory", "judge_order", "judge_printed", "mean_score"]
+
+_SHARE = 0.05
+"""Of a printed loss or perplexity: what is nearer is as printed."""
+
+_POINTS = 0.02
+"""Of an accuracy between 0 and 1: what is nearer is as printed."""
 
 
 def collect_scores(cells: Mapping[str, Any], model: str, score: str, split: str = "test") -> list[float | None]:
@@ -36,12 +43,14 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 
 def judge_printed(
     cells: Mapping[str, Any], model: str, score: str, published: float, higher: bool = True, factor: float = 1.0,
-    unit: str = "", split: str = "test", examples: int | None = None,
+    unit: str = "", split: str = "test", examples: int | None = None, own: bool = False,
 ) -> Judgement:  # fmt: skip
-    """Judge a printed score: seen where the mean over seeds is as good or better.
+    """Judge a printed score: seen where the mean over seeds is near it, different where it is clearly better.
 
-    An accuracy p of n examples has the standard error sqrt(p (1 - p) / n). So one that is less than two of them worse than the
-    printed one, with n those of all seeds, is as good.
+    Near is within 5 % of a printed loss or perplexity, within 2 points of a printed accuracy, or within the error of counting
+    if that is larger: an accuracy p of n examples, those of all seeds, has the standard error sqrt(p (1 - p) / n), and two of
+    them count. Clearly worse is not seen. Clearly better contradicts a table that shows how bad a model is. But of the model
+    that a paper proposes it is what the paper promises, and so it is seen.
 
     Args:
         cells: Numbers by name.
@@ -52,12 +61,17 @@ def judge_printed(
         factor: From our score to the printed unit: 100 for percent.
         unit: In words.
         split: ``"test"`` or ``"validation"``.
-        examples: Of an accuracy, the examples that a seed is tested on; None allows no error.
+        examples: Of an accuracy, the examples that a seed is tested on; None for no error of counting.
+        own: Whether it is the model that the paper proposes: its claim is to be at least as good as printed.
 
     Example:
         >>> runs = {"lstm/seed0": {"test": {"accuracy": 0.98}}, "lstm/seed1": {"test": {"accuracy": 0.96}}}
         >>> judge_printed(runs, "lstm", "accuracy", 97.5, factor=100.0, unit="%").ours
-        '97 %, 0.5 worse than printed'
+        '97 %, 0.5 worse than printed, within 2 points'
+        >>> judge_printed(runs, "lstm", "accuracy", 60.0, factor=100.0, unit="%").verdict
+        'different'
+        >>> judge_printed(runs, "lstm", "accuracy", 60.0, factor=100.0, unit="%", own=True).verdict
+        'seen'
     """
     scores = collect_scores(cells, model, score, split)
     known = [factor * value for value in scores if value is not None]
@@ -65,10 +79,16 @@ def judge_printed(
         return Judgement("not seen", f"{len(scores) - len(known)} of {len(scores)} runs diverged", seeds=len(scores))
     mean = fmean(known)
     better = mean - published if higher else published - mean
-    slack = 0.0 if examples is None else 2 * math.sqrt(published * (factor - published) / (examples * len(known)))
-    within = f", within the error of counting, {slack:.2g}" if -slack <= better < 0 else ""
+    near = _POINTS * factor if higher else _SHARE * published
+    words = f"{100 * _POINTS:g} points" if higher else f"{100 * _SHARE:g} %"
+    counting = 0.0 if examples is None else 2 * math.sqrt(published * (factor - published) / (examples * len(known)))
+    if counting > near:
+        near, words = counting, f"the error of counting, {counting:.2g}"
+    within = f", within {words}" if 0 < abs(better) <= near else ""
     text = f"{mean:.4g}{' ' + unit if unit else ''}, {_compare(better)}{within}"
-    return judge_numbers("seen" if better >= -slack else "not seen", text, known, unit)
+    good = "seen" if own or better <= near else "different"
+    verdict = "not seen" if better < -near else good
+    return judge_numbers(verdict, text, known, unit)
 
 
 def _compare(better: float) -> str:
@@ -76,11 +96,12 @@ def _compare(better: float) -> str:
 
 
 def judge_order(
-    cells: Mapping[str, Any], first: Sequence[str], then: Sequence[str], score: str, higher: bool = True, least: float = 0.0
-) -> Judgement:
+    cells: Mapping[str, Any], first: Sequence[str], then: Sequence[str], score: str, higher: bool = True, least: float = 0.0,
+    paired: bool = False,
+) -> Judgement:  # fmt: skip
     """Judge that each series of ``first`` has a better mean than each of ``then``, by more than ``least``.
 
-    A series that diverged is worse than any other.
+    A series that diverged is worse than any other. With ``paired`` each is compared with the one in the same place alone.
 
     Example:
         >>> runs = {"a/seed0": {"test": {"loss": 0.1}}, "b/seed0": {"test": {"loss": 0.3}}}
@@ -90,7 +111,8 @@ def judge_order(
     means = {model: mean_score(collect_scores(cells, model, score)) for model in (*first, *then)}
     sign = 1.0 if higher else -1.0
     rank = {model: float("-inf") if mean is None else sign * mean for model, mean in means.items()}
-    seen = all(rank[one] > rank[other] + least for one in first for other in then)
+    pairs = zip(first, then, strict=True) if paired else product(first, then)
+    seen = all(rank[one] > rank[other] + least for one, other in pairs)
     text = "; ".join(f"{model} {'diverged' if mean is None else format(mean, '.3g')}" for model, mean in means.items())
     return Judgement("seen" if seen else "not seen", text, seeds=len(collect_scores(cells, first[0], score)))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .base import Judgement, judge_numbers
-from .curves import Axis, Panel, mean_line
+from .curves import Axis, Panel, mean_curve
 from .scores import collect_scores, mean_score
 
 __all__ = ["judge_certified", "judge_unhurt", "show_validation"]
@@ -47,11 +47,11 @@ def judge_certified(cells: Mapping[str, Any], model: str) -> Judgement:
 
 
 def show_validation(cells: Mapping[str, Any]) -> list[Panel]:
-    """Show the perplexity on the validation text during training, mean and spread over seeds."""
+    """Show the perplexity on the validation text during training, mean and spread over seeds, as far as all of them came."""
     series = dict.fromkeys(name.rpartition("/seed")[0] for name in cells)
     lines = []
     for model in series:
-        runs = [cell["curve"]["validation perplexity"] for name, cell in cells.items() if name.startswith(f"{model}/seed")]
-        shared = min(len(points) for points in runs)  # a run that diverged ends early
-        lines.append(mean_line(model, [([x for x, _ in one[:shared]], [y for _, y in one[:shared]]) for one in runs]))
-    return [Panel("Validation during training", Axis("optimizer step"), Axis("perplexity", "log"), lines)]
+        own = [cell["curve"] for name, cell in cells.items() if name.startswith(f"{model}/seed")]
+        line = mean_curve(model, [curve.get("validation perplexity", []) for curve in own])
+        lines += [] if line is None else [line]
+    return [Panel("Validation during training", Axis("optimizer step"), Axis("perplexity", "log"), lines)] if lines else []

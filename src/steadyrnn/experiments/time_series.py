@@ -15,7 +15,7 @@ from steadyrnn.train.grouped import train_group
 from steadyrnn.train.randomness import seed_everything
 
 from .base import Judgement, judge_numbers
-from .curves import Axis, Line, Panel, mean_line
+from .curves import Axis, Line, Panel, mean_curve
 from .published.zhang import VALUES
 
 __all__ = [
@@ -27,6 +27,7 @@ MODELS: dict[str, str] = {"rnn": "RNN", "lstm": "LSTM", "ornn": "oRNN", "spectra
 """The models of the table, by the key of their published numbers."""
 
 _DIGITS = 3  # of a printed accuracy
+_PARTS = ("train", "validation")
 
 
 def train_series(settings: Mapping[str, Any], seeds: Sequence[int], found: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -164,11 +165,15 @@ def judge_reached(cells: Mapping[str, Any], row: str, published: Mapping[str, fl
 
 
 def judge_best(cells: Mapping[str, Any], row: str, sets: Sequence[str], printed: int) -> Judgement:
-    """Judge on how many sets no model is more accurate than the Spectral-RNN; seen for as many as printed, or more."""
+    """Judge on how many sets no model is more accurate than the Spectral-RNN; seen for as many as printed, or more.
+
+    A model with a run that diverged is not more accurate. Where it is the Spectral-RNN, the set does not count.
+    """
     best = 0
     for name in sets:
-        means = {model: _mean(values) or 0.0 for model, values in _accuracies(cells, row, name).items()}
-        best += means["spectral-rnn"] >= max(means.values())
+        means = {model: _mean(values) for model, values in _accuracies(cells, row, name).items()}
+        own = means["spectral-rnn"]
+        best += own is not None and own >= max(mean for mean in means.values() if mean is not None)
     text = f"no model is more accurate than the Spectral-RNN on {best} of {len(sets)} sets"
     return Judgement("seen" if best >= printed else "not seen", text, best, unit="sets")
 
@@ -184,15 +189,26 @@ def judge_parameters(cells: Mapping[str, Any], published: Mapping[str, int]) -> 
 def judge_overfitting(cells: Mapping[str, Any], name: str) -> Judgement:
     """Judge that the Spectral-RNN ends with the smallest gap between training and validation accuracy of one set.
 
-    Training accuracy is that of the last batches, validation accuracy the last one; both are means over seeds.
+    Training accuracy is that of the last batches, validation accuracy the last one; both are means over seeds. A network that
+    learned nothing has no gap: so the validation accuracy of the Spectral-RNN must be at most 0.05 below the best. With a run
+    that diverged it is not seen.
     """
-    gaps = {}
+    gaps, scores = dict[str, float](), dict[str, float]()
+    seeds = sum(key.startswith(f"rnn/{name}/seed") for key in cells)
     for model in MODELS:
         runs = [run for key, run in cells.items() if key.startswith(f"{model}/{name}/seed")]
-        gaps[model] = fmean(run["curve"]["train accuracy"][-1][1] - run["curve"]["validation accuracy"][-1][1] for run in runs)
-    text = "training less validation accuracy: " + "; ".join(f"{MODELS[model]} {gap:.2f}" for model, gap in gaps.items())
-    verdict = "seen" if gaps["spectral-rnn"] <= min(gaps.values()) else "not seen"
-    seeds = sum(key.startswith(f"rnn/{name}/seed") for key in cells)
+        lost = sum(
+            run["validation"] is None or not {"train accuracy", "validation accuracy"} <= {*run["curve"]} for run in runs
+        )
+        if lost:
+            return Judgement("not seen", f"{lost} of {len(runs)} runs of {MODELS[model]} diverged", seeds=seeds)
+        trained, scores[model] = (fmean(run["curve"][f"{part} accuracy"][-1][1] for run in runs) for part in _PARTS)
+        gaps[model] = trained - scores[model]
+    text = "training less validation accuracy: " + "; ".join(
+        f"{MODELS[model]} {gap:.2f} (validation {scores[model]:.2f})" for model, gap in gaps.items()
+    )
+    learned = scores["spectral-rnn"] >= max(scores.values()) - 0.05
+    verdict = "seen" if learned and gaps["spectral-rnn"] <= min(gaps.values()) else "not seen"
     return Judgement(verdict, text, gaps["spectral-rnn"], seeds=seeds, unit="gap of accuracy")
 
 
@@ -221,10 +237,12 @@ def draw_learning(cells: Mapping[str, Any]) -> list[Panel]:
     """Return one panel for each set: accuracy on training batches and on held-out series during training."""
     panels = []
     for name in dict.fromkeys(key.split("/")[1] for key in cells):
-        for part in ("train", "validation"):
+        for part in _PARTS:
             lines = []
             for model in MODELS:
-                curves = [run["curve"][f"{part} accuracy"] for key, run in cells.items() if key.startswith(f"{model}/{name}/")]
-                lines.append(mean_line(MODELS[model], [([x for x, _ in curve], [y for _, y in curve]) for curve in curves]))
-            panels.append(Panel(f"{name}, {part}", Axis("step"), Axis("accuracy"), lines))
+                curves = [run["curve"] for key, run in cells.items() if key.startswith(f"{model}/{name}/")]
+                line = mean_curve(MODELS[model], [curve.get(f"{part} accuracy", []) for curve in curves])
+                lines += [] if line is None else [line]
+            if lines:
+                panels.append(Panel(f"{name}, {part}", Axis("step"), Axis("accuracy"), lines))
     return panels

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from .base import Judgement, judge_numbers
-from .curves import Axis, Panel, mean_line
+from .curves import Axis, Panel, mean_curve
 from .training import train_network
 
 __all__ = ["compare_windows", "judge_growth", "judge_norm", "judge_returns", "judge_windows", "show_distances"]
@@ -46,7 +46,7 @@ def compare_windows(
         length = {"task.bptt": window, "train.steps": times * every}
         probes = {"train.probe.every": every, "train.probe.names": [probe], "train.probe.against": against}
         done = train_network({**settings, **length, **probes}, seed, folder / name, found)
-        records: list[dict[str, Any]] = done["probes"][probe]
+        records: list[dict[str, Any]] = done["probes"].get(probe, [])
         return records
 
     reference = train(longest, "longest", "weights")
@@ -55,7 +55,7 @@ def compare_windows(
     for k in windows:
         records = train(k, f"window{k}", "weight-distance", str(run))
         distance[str(k)] = [record["value"][_WEIGHT] for record in records if record["value"]]
-    norms = [record["value"][_WEIGHT] for record in reference]
+    norms = [record["value"][_WEIGHT] for record in reference if record["value"]]
     return {"words": [words * time for time in range(times + 1)], "distance": distance, "norm": norms}
 
 
@@ -63,7 +63,7 @@ def judge_windows(cells: Mapping[str, Any], models: Sequence[str]) -> Judgement:
     """Judge that at the end the shortest window is the farthest and the longest one the nearest, in the mean over seeds.
 
     Example:
-        >>> cells = {"rnn/seed0": {"distance": {"5": [0.0, 3.0], "10": [0.0, 1.0]}}}
+        >>> cells = {"rnn/seed0": {"words": [0, 9], "distance": {"5": [0.0, 3.0], "10": [0.0, 1.0]}}}
         >>> judge_windows(cells, ["rnn"]).ours
         'rnn: 3 (k = 5), 1 (k = 10)'
     """
@@ -78,7 +78,7 @@ def judge_returns(cells: Mapping[str, Any], models: Sequence[str]) -> Judgement:
     """Judge that a longer window gains less: per word of window, from the middle window on less than up to it.
 
     Example:
-        >>> cells = {"rnn/seed0": {"distance": {"5": [0.0, 3.0], "10": [0.0, 1.0], "20": [0.0, 0.5]}}}
+        >>> cells = {"rnn/seed0": {"words": [0, 9], "distance": {"5": [0.0, 3.0], "10": [0.0, 1.0], "20": [0.0, 0.5]}}}
         >>> judge_returns(cells, ["rnn"]).verdict
         'seen'
     """
@@ -95,7 +95,7 @@ def judge_growth(cells: Mapping[str, Any], models: Sequence[str]) -> Judgement:
     """Judge that every distance grows less in the second half of training than in the first, in the mean over seeds.
 
     Example:
-        >>> cells = {"rnn/seed0": {"distance": {"5": [0.0, 2.0, 3.0]}}}
+        >>> cells = {"rnn/seed0": {"words": [0, 9, 18], "distance": {"5": [0.0, 2.0, 3.0]}}}
         >>> judge_growth(cells, ["rnn"]).ours
         'growth in the second half over that in the first, the largest of all windows: rnn 0.5'
     """
@@ -115,12 +115,16 @@ def judge_norm(cells: Mapping[str, Any], model: str, published: float) -> Judgem
     """Judge a printed spectral norm: seen where our mean over seeds is within a tenth of it.
 
     Example:
-        >>> cells = {f"n/seed{i}": {"probes": {"weights": [{"value": {"weight_hh_l0": x}}]}} for i, x in enumerate((2.8, 3.0))}
+        >>> def _converged(norm): return {"test": {}, "probes": {"weights": [{"value": {"weight_hh_l0": norm}}]}}
+        >>> cells = {f"n/seed{i}": _converged(x) for i, x in enumerate((2.8, 3.0))}
         >>> judge_norm(cells, "n", 2.95).ours
         '2.9, 0.05 below the printed'
     """
-    records = [cell["probes"]["weights"][-1]["value"] for name, cell in cells.items() if name.startswith(f"{model}/seed")]
-    norms = [record[_WEIGHT] for record in records]
+    runs = [cell for name, cell in cells.items() if name.startswith(f"{model}/seed")]
+    measured = [run["probes"]["weights"][-1]["value"] for run in runs if run["test"] is not None]
+    norms = [record[_WEIGHT] for record in measured]
+    if len(norms) < len(runs):
+        return Judgement("not seen", f"{len(runs) - len(norms)} of {len(runs)} runs diverged", seeds=len(runs))
     mean = fmean(norms)
     near = abs(mean / published - 1) < 0.1
     text = f"{mean:.3g}, {abs(mean - published):.2g} {'above' if mean > published else 'below'} the printed"
@@ -134,10 +138,11 @@ def show_distances(cells: Mapping[str, Any]) -> list[Panel]:
         runs = _runs(cells, model)
         lines = []
         for k in runs[0]["distance"]:
-            shared = min(len(run["distance"][k]) for run in runs)  # a run that diverged ends early
-            lines.append(mean_line(f"k = {k}", [(run["words"][:shared], run["distance"][k][:shared]) for run in runs]))
+            curves = [[*zip(run["words"], run["distance"][k], strict=False)] for run in runs]  # a run that diverged ends early
+            line = mean_curve(f"k = {k}", curves)
+            lines += [] if line is None else [line]
         title, x = f"Weights trained with windows of k words, {model}", Axis("words read by each row")
-        panels.append(Panel(title, x, Axis("spectral norm of the difference"), lines))
+        panels += [Panel(title, x, Axis("spectral norm of the difference"), lines)] if lines else []
     return panels
 
 
@@ -167,7 +172,7 @@ def _seeds(cells: Mapping[str, Any], model: str) -> int:
 def _mean_curves(cells: Mapping[str, Any], model: str) -> dict[int, list[float]] | None:
     """Return the mean distance over seeds by window, from the shortest on; None where a run ended early."""
     runs = _runs(cells, model)
-    longest = max(len(curve) for run in runs for curve in run["distance"].values())
+    longest = len(runs[0]["words"])
     curves = {}
     for k in sorted(map(int, runs[0]["distance"])):
         found = [run["distance"][str(k)] for run in runs]

@@ -45,14 +45,14 @@ def judge_count(cells: Mapping[str, Any], model: str, published: float) -> Judge
 
 
 def judge_training(cells: Mapping[str, Any], model: str, published: float) -> Judgement:
-    """Judge a printed perplexity on the training text: seen where the mean over seeds is as low or lower.
+    """Judge a printed perplexity on the training text as :func:`~.scores.judge_printed` does: lower is not what is promised.
 
     Ours is that of the epoch after which the validation perplexity was lowest, while it was trained on, with dropout.
 
     Example:
         >>> run = {"test": {"perplexity": 9.0}, "best_step": 2, "curve": {"train loss": [[1, 3.0], [2, 2.0], [3, 1.0]]}}
         >>> judge_training({"rnn/seed0": run}, "rnn", 7.5).ours
-        '7.389, 0.11 better than printed'
+        '7.389, 0.11 better than printed, within 5 %'
     """
     found = {name: {"test": _training_score(run)} for name, run in cells.items() if name.startswith(f"{model}/seed")}
     return judge_printed(found, model, "perplexity", published, higher=False)

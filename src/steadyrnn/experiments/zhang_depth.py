@@ -99,7 +99,7 @@ FIGURE_5 = Experiment(
         ),
         _works(
             "spectral", "Both spectral networks name more than half of the images at every depth", _RESILIENT,
-            [f"{model}/{layers}" for model in _MODELS[2:] for layers in (30, 40, 70, 80, 100)], [],
+            ["spectral-mlp/35", *(f"{model}/{layers}" for model in _MODELS[2:] for layers in (30, 40, 70, 80, 100))], [],
         ),
         _ahead(
             "precision", "100 layers: both spectral networks are more accurate than MLP and ResNet", _HIGHER,

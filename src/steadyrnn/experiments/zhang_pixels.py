@@ -109,8 +109,10 @@ def _count_claims() -> tuple[Claim, ...]:
 
 
 def _accuracy(name: str, text: str, model: str, key: str) -> Claim:
-    number = VALUES[key]
+    number, own = VALUES[key], model.startswith("spectral-rnn")
     arguments = {"model": model, "score": "accuracy", "published": number.value, "factor": 100.0, "unit": "%"}
+    arguments |= {"own": True} if own else {}
+    text += ", at least as good as printed" if own else ""
     return Claim(name, text, f"{number.value:g} %", number.place, f"{_SCORES}:judge_printed", key, arguments)
 
 

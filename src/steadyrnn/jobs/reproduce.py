@@ -51,7 +51,7 @@ def reproduce(
     Each finished cell is written at once to ``OUT/NAME.partial.json``, as a whole, and is never repeated: a call after a
     crash, Ctrl-C or SIGKILL goes on with the next cell, and a resumable cell goes on where it stopped. The record is written
     when all cells are there; then the partial file is removed. A call for a record that is there repeats nothing, and judges
-    its numbers anew.
+    its numbers anew. A cell that returned None, for data that is not there, is not finished: the next call runs it again.
 
     The record of an interrupted run has the same bytes as that of an uninterrupted one, except under the key ``made``: the
     date and the environment of the first start, the latest command, the seconds of each cell, and the environments of later
@@ -136,7 +136,8 @@ class _Desk:
                 f"`{path}` holds the cell {stranger!r}, which these settings do not have or have otherwise. Give the settings "
                 "it was made with, choose another folder with --out, or run all cells anew with --again."
             )
-        self.cells, self.made = dict(record["cells"]), dict(record["made"])
+        self.cells = {name: numbers for name, numbers in record["cells"].items() if numbers is not None}
+        self.made = dict(record["made"])
 
     def _stranger(self, record: Mapping[str, Any]) -> str | None:
         """Return the name of a finished cell that is not the plan's."""
