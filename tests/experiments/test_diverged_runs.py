@@ -68,7 +68,7 @@ def grouped(cell: Cell, points: int) -> dict[str, Any]:
 
 TRAINED: dict[str, Callable[[Cell, int], dict[str, Any]]] = {
     "train_network": trained, "write_sentences": trained, "identify_systems": identified, "compare_windows": compared,
-    "train_series": grouped, "search_series": grouped,
+    "train_time_series": grouped, "search_time_series": grouped,
 }  # fmt: skip
 OTHER: dict[str, Callable[[Cell], dict[str, Any]]] = {
     "search_settings": lambda cell: {"chosen": {}, "tried": []},
@@ -76,11 +76,10 @@ OTHER: dict[str, Callable[[Cell], dict[str, Any]]] = {
     "count_recurrent": lambda cell: {"recurrent": 1024},
     "predict_band": lambda cell: {"low": 1.0, "high": 4.0},
     "compare_step_times": lambda cell: {"ratio": 1.0},
-    "count_parameters": lambda cell: (
-        {f"{name}/{model}": 1 for name in cell.arguments["sets"] for model in cell.arguments["settings"]}
-        if "sets" in cell.arguments
-        else dict.fromkeys(("all", "unbiased", "recurrent", "factors", "formula"), 1024)
-    ),
+    "count_parameters": lambda cell: dict.fromkeys(("all", "unbiased", "recurrent", "factors", "formula"), 1024),
+    "count_all_parameters": lambda cell: {
+        f"{name}/{model}": 1 for name in cell.arguments["sets"] for model in cell.arguments["settings"]
+    },
 }
 
 

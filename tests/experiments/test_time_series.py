@@ -9,7 +9,7 @@ import pytest
 from steadyrnn.experiments.base import Claim
 from steadyrnn.experiments.published.zhang import VALUES
 from steadyrnn.experiments.registry import EXPERIMENTS
-from steadyrnn.experiments.time_series import MODELS, judge_overfitting, search_series, train_series
+from steadyrnn.experiments.time_series import MODELS, judge_overfitting, search_time_series, train_time_series
 from steadyrnn.experiments.training import train_network
 from steadyrnn.jobs.configuration import Configuration
 from steadyrnn.jobs.work import Cell
@@ -123,7 +123,7 @@ SMALL = {
 
 @needs_data
 def test_a_group_of_seeds_has_the_accuracies_of_separate_runs(tmp_path: Path) -> None:
-    together = train_series(SMALL, [0, 1])
+    together = train_time_series(SMALL, [0, 1])
     apart = [train_network(SMALL, seed, tmp_path / f"{seed}") for seed in (0, 1)]
     assert together["test"] == [one["test"]["accuracy"] for one in apart]
     assert together["parameters"] == apart[0]["parameters"]
@@ -132,6 +132,6 @@ def test_a_group_of_seeds_has_the_accuracies_of_separate_runs(tmp_path: Path) ->
 @needs_data
 def test_a_search_takes_the_better_setting_and_the_best_without_noise() -> None:
     rates = [{"train.optimizer.lr": 1e-7}, {"train.optimizer.lr": 0.02}, {"train.optimizer.lr": 0.02, "task.noise": 10.0}]
-    found = search_series({**SMALL, "train.steps": 60}, rates, [0, 1])
+    found = search_time_series({**SMALL, "train.steps": 60}, rates, [0, 1])
     assert found["plain"] == {"train.optimizer.lr": 0.02}
     assert len(found["tried"]) == 3

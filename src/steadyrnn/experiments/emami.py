@@ -3,11 +3,12 @@
 from typing import Any
 
 from .base import Claim, Experiment, Series
+from .trained_series import search_series, train_series
 
 __all__ = ["EXPERIMENTS"]
 
 _WORK = "steadyrnn.experiments.equivalence"
-_TRAIN, _SCORES = "steadyrnn.experiments.training", "steadyrnn.experiments.scores"
+_SCORES = "steadyrnn.experiments.scores"
 _IDENTIFY = "steadyrnn.experiments.system_identification"
 
 _SEEDS = (0, 1, 2, 3, 4)
@@ -157,14 +158,11 @@ def _classify() -> tuple[Series, ...]:
     given = {model: {**_PERMUTED, **own} for model, own in _CLASSIFIERS.items()}
     return (
         *(
-            Series(
-                f"search/{model}", f"{_TRAIN}:search_settings",
-                {"settings": settings, "candidates": rates, "steps": three_epochs}, resumable=True,
-            )
+            search_series(model, settings, rates, three_epochs)
             for model, settings in given.items()
         ),
         *(
-            Series(model, f"{_TRAIN}:train_network", {"settings": settings}, (0, 1, 2), f"search/{model}", resumable=True)
+            train_series(model, settings, (0, 1, 2), model)
             for model, settings in given.items()
         ),
     )  # fmt: skip
@@ -174,10 +172,7 @@ def _classify_quickly() -> tuple[Series, ...]:
     """Two seeds, one of those that no order is about."""
     seeds = {"urnn-restricted": (0,), "urnn-full": (0,)}
     return tuple(
-        Series(
-            model, f"{_TRAIN}:train_network", {"settings": {**_PERMUTED_QUICK, **own}}, seeds.get(model, (0, 1)), resumable=True
-        )
-        for model, own in _CLASSIFIERS.items()
+        train_series(model, {**_PERMUTED_QUICK, **own}, seeds.get(model, (0, 1))) for model, own in _CLASSIFIERS.items()
     )
 
 

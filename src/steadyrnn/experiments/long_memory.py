@@ -6,12 +6,12 @@ from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.lin import VALUES
+from .trained_series import search_series, train_series
 
 __all__ = ["EXPERIMENTS"]
 
 _LOSSES = "steadyrnn.experiments.loss_curves"
 _SCORES = "steadyrnn.experiments.scores"
-_TRAINING = "steadyrnn.experiments.training"
 _SEEDS = (0, 1, 2, 3, 4)
 _LABELS = {"rnn": "RNN", "urnn": "uRNN"}
 
@@ -47,24 +47,13 @@ def _series(
     task: Mapping[str, Any], lengths: Sequence[int], searched: int, steps: int, seeds: tuple[int, ...]
 ) -> tuple[Series, ...]:
     """Return the runs as printed, a search of 600 steps at the length ``searched``, and the runs as tuned."""
-    train, found = f"{_TRAINING}:train_network", list[Series]()
+    found = list[Series]()
     for model in _LABELS:
         own = {**task, "model.name": model}
-        found += [
-            Series(
-                f"{model}/{n}", train, {"settings": {**own, **_PRINTED, "task.length": n}}, seeds, resumable=True
-            )
-            for n in lengths
-        ]  # fmt: skip
+        found += [train_series(f"{model}/{n}", {**own, **_PRINTED, "task.length": n}, seeds) for n in lengths]
         shared = {**own, **_tuned(steps), "task.length": searched}
-        search = {"settings": shared, "candidates": _CANDIDATES[model], "steps": 600}
-        found.append(Series(f"search/{model}", f"{_TRAINING}:search_settings", search, resumable=True))
-        found += [
-            Series(
-                f"tuned/{model}/{n}", train, {"settings": {**shared, "task.length": n}}, seeds, f"search/{model}", True,
-            )
-            for n in lengths
-        ]  # fmt: skip
+        found.append(search_series(model, shared, _CANDIDATES[model], 600))
+        found += [train_series(f"tuned/{model}/{n}", {**shared, "task.length": n}, seeds, model) for n in lengths]
     return tuple(found)
 
 
@@ -74,13 +63,7 @@ def _quick_series(task: Mapping[str, Any], own: Mapping[str, Any], runs: Sequenc
         **task, **_SIZES, **own, "model.embedding": 10, "model.width": 32, "model.dropout": 0.0, "train.batch_size": 50,
         "train.validate_every": 50, "task.validation": 500, "task.test": 500,
     }  # fmt: skip
-    return tuple(
-        Series(
-            f"{model}/{n}", f"{_TRAINING}:train_network",
-            {"settings": {**small, "model.name": model, "task.length": n}}, (0, 1), resumable=True,
-        )
-        for model, n in runs
-    )  # fmt: skip
+    return tuple(train_series(f"{model}/{n}", {**small, "model.name": model, "task.length": n}, (0, 1)) for model, n in runs)
 
 
 def _printed_claims(table: int, lengths: Sequence[int], read_as: Mapping[str, float]) -> list[Claim]:

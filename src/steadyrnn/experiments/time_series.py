@@ -1,6 +1,7 @@
 """Networks on sets of time series: a group of seeds at a time, settings chosen on held-out series."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, cast
 
@@ -16,11 +17,12 @@ from steadyrnn.train.randomness import seed_everything
 
 from .base import Judgement, judge_numbers
 from .curves import Axis, Line, Panel, mean_curve
+from .parameter_counts import count_parameters
 from .published.zhang import VALUES
 
 __all__ = [
-    "MODELS", "count_parameters", "draw_accuracies", "draw_learning", "judge_best", "judge_overfitting", "judge_parameters",
-    "judge_reached", "judge_set", "search_series", "train_series",
+    "MODELS", "count_all_parameters", "draw_accuracies", "draw_learning", "judge_best", "judge_overfitting", "judge_parameters",
+    "judge_reached", "judge_set", "search_time_series", "train_time_series",
 ]  # fmt: skip
 
 MODELS: dict[str, str] = {"rnn": "RNN", "lstm": "LSTM", "ornn": "oRNN", "spectral-rnn": "Spectral-RNN"}
@@ -30,13 +32,15 @@ _DIGITS = 3  # of a printed accuracy
 _PARTS = ("train", "validation")
 
 
-def train_series(settings: Mapping[str, Any], seeds: Sequence[int], found: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def train_time_series(
+    settings: Mapping[str, Any], seeds: Sequence[int], found: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Train a network of each seed, all in one group, and test the best weights of each.
 
     Args:
         settings: Dotted settings of the task ``ucr``, the model and the training.
         seeds: Of weights and data, one per network.
-        found: What :func:`search_series` chose, on top of ``settings``.
+        found: What :func:`search_time_series` chose, on top of ``settings``.
 
     Returns:
         ``parameters`` of a network; ``validation`` and ``test``, the accuracy of each seed, and ``loss``, of validation; None
@@ -44,7 +48,7 @@ def train_series(settings: Mapping[str, Any], seeds: Sequence[int], found: Mappi
     """
     chosen = {} if found is None else dict(found["chosen"])
     configuration = Configuration.from_dotted({**settings, **chosen})
-    tasks = [_make_task(configuration, seed) for seed in seeds]
+    tasks = [build_task(replace(configuration, task=replace(configuration.task, seed=seed))) for seed in seeds]
     networks = _build_group(configuration, tasks, seeds)
     done = train_group(networks, tasks, configuration.train)
     return {
@@ -56,7 +60,9 @@ def train_series(settings: Mapping[str, Any], seeds: Sequence[int], found: Mappi
     }
 
 
-def search_series(settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> dict[str, Any]:
+def search_time_series(
+    settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], draws: Sequence[int]
+) -> dict[str, Any]:
     """Choose settings by their accuracy on held-out series, a mean over several draws of these; by the loss among equals.
 
     Every network is tested with the weights that were best on the held-out series, as the paper does. Nothing is chosen by
@@ -73,7 +79,7 @@ def search_series(settings: Mapping[str, Any], candidates: Sequence[Mapping[str,
     """
     tried = list[dict[str, Any]]()
     for candidate in candidates:
-        done = train_series({**settings, **candidate}, draws)
+        done = train_time_series({**settings, **candidate}, draws)
         whole = None not in done["validation"]
         scores = {name: fmean(done[name]) if whole else None for name in ("validation", "loss")}
         tried.append({"settings": dict(candidate), **scores, "test": done["test"]})
@@ -86,14 +92,6 @@ def _rank(one: Mapping[str, Any]) -> tuple[float, float]:
     return (1.0, 0.0) if one["validation"] is None else (-one["validation"], one["loss"])
 
 
-def _make_task(configuration: Configuration, seed: int) -> Task:
-    return build_task(Configuration.from_dict({**configuration.to_dict(), "task": _with_seed(configuration, seed)}))
-
-
-def _with_seed(configuration: Configuration, seed: int) -> dict[str, Any]:
-    return {**configuration.to_dict()["task"], "seed": seed}
-
-
 def _build_group(configuration: Configuration, tasks: Sequence[Task], seeds: Sequence[int]) -> SequenceGroup:
     """Return fresh networks, each with the first weights that a run of its own seed would have."""
     networks: list[SequenceModel] = []
@@ -103,7 +101,7 @@ def _build_group(configuration: Configuration, tasks: Sequence[Task], seeds: Seq
     return group(networks)
 
 
-def count_parameters(settings: Mapping[str, Mapping[str, Any]], sets: Sequence[str]) -> dict[str, Any]:
+def count_all_parameters(settings: Mapping[str, Mapping[str, Any]], sets: Sequence[str]) -> dict[str, Any]:
     """Return the number of parameters of every network on every set, built and counted.
 
     Args:
@@ -114,9 +112,7 @@ def count_parameters(settings: Mapping[str, Mapping[str, Any]], sets: Sequence[s
     for name in sets:
         interface = make_task("ucr", dataset=name, paper_outputs=True).interface
         for model, given in settings.items():
-            configuration = Configuration.from_dotted({"task.name": "ucr", **given})
-            network = build_model(configuration.model, interface)
-            counts[f"{name}/{model}"] = sum(parameter.numel() for parameter in network.parameters())
+            counts[f"{name}/{model}"] = count_parameters(given, interface.inputs, interface.outputs)["all"]
     return counts
 
 

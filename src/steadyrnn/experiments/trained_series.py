@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .base import Claim, Series
+from .published.base import Published
 
-__all__ = ["make_claim", "search_series", "train_series"]
+__all__ = ["claim_perplexity", "make_claim", "search_series", "train_series"]
 
 _TRAINING = "steadyrnn.experiments.training"
 
@@ -31,6 +32,15 @@ def train_series(name: str, settings: Mapping[str, Any], seeds: tuple[int, ...],
     """
     after = None if search is None else f"search/{search}"
     return Series(name, f"{_TRAINING}:train_network", {"settings": dict(settings)}, seeds, after, resumable=True)
+
+
+def claim_perplexity(series: str, key: str, number: Published, split: str, text: str, own: bool) -> Claim:
+    """Return the claim of a printed perplexity of a series; with ``own``, of the paper's own model, lower is promised too."""
+    promised = ", at least as good as printed" if own else ""
+    judged = {"model": series, "score": "perplexity", "published": number.value, "higher": False, "split": split}
+    judged |= {"own": True} if own else {}
+    judge = "steadyrnn.experiments.scores:judge_printed"
+    return Claim(f"{series}/{split}", f"{text}{promised}", f"{number.value:g}", number.place, judge, key, judged)
 
 
 def make_claim(name: str, text: str, says: str, place: str, judge: str, **arguments: Any) -> Claim:

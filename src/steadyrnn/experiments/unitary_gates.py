@@ -4,11 +4,11 @@ from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.lin import VALUES
+from .trained_series import claim_perplexity, search_series, train_series
 
 __all__ = ["EXPERIMENTS"]
 
 _SCORES = "steadyrnn.experiments.scores"
-_TRAINING = "steadyrnn.experiments.training"
 _TIMES = "steadyrnn.experiments.step_times"
 _LABELS = {"gru": "GRU", "ugru": "uGRU"}
 
@@ -34,10 +34,6 @@ _TOY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _train(name: str, settings: dict[str, Any], seeds: tuple[int, ...], after: str | None = None) -> Series:
-    return Series(name, f"{_TRAINING}:train_network", {"settings": settings}, seeds, after, resumable=True)
-
-
 def _time(name: str, settings: dict[str, Any], model: str, beside: str) -> Series:
     return Series(name, f"{_TIMES}:compare_step_times", {"settings": settings, "model": model, "beside": beside})
 
@@ -46,12 +42,10 @@ def _full() -> tuple[Series, ...]:
     found = list[Series]()
     for model in _LABELS:
         named, lengths = {"model.name": model}, (35, 150)
-        search = {"settings": {**_TUNED, **named, "task.bptt": 35}, "candidates": _CANDIDATES, "steps": _SEARCHED}
-        found += [_train(f"{model}/{bptt}", {**_PRINTED, **named, "task.bptt": bptt}, (0, 1, 2)) for bptt in lengths]
-        found.append(Series(f"search/{model}", f"{_TRAINING}:search_settings", search, resumable=True))
+        found += [train_series(f"{model}/{bptt}", {**_PRINTED, **named, "task.bptt": bptt}, (0, 1, 2)) for bptt in lengths]
+        found.append(search_series(model, {**_TUNED, **named, "task.bptt": 35}, _CANDIDATES, _SEARCHED))
         found += [
-            _train(f"tuned/{model}/{bptt}", {**_TUNED, **named, "task.bptt": bptt}, (0, 1, 2), f"search/{model}")
-            for bptt in lengths
+            train_series(f"tuned/{model}/{bptt}", {**_TUNED, **named, "task.bptt": bptt}, (0, 1, 2), model) for bptt in lengths
         ]
     times = [_time(f"time/{bptt}", {**_PRINTED, "task.bptt": bptt}, "ugru", "gru") for bptt in (35, 150)]
     return (*found, *times, _time("time/urnn", _TOY, "urnn", "rnn"))
@@ -60,7 +54,7 @@ def _full() -> tuple[Series, ...]:
 def _quick() -> tuple[Series, ...]:
     """Return runs that see the same words: short batches four times as often as long ones."""
     runs = [
-        _train(f"{model}/{bptt}", {**_SMALL, "model.name": model, "task.bptt": bptt, "train.steps": steps}, (0,))
+        train_series(f"{model}/{bptt}", {**_SMALL, "model.name": model, "task.bptt": bptt, "train.steps": steps}, (0,))
         for model in _LABELS
         for bptt, steps in ((10, 160), (40, 40))
     ]
@@ -74,14 +68,9 @@ def _printed_claims() -> tuple[Claim, ...]:
         for model, label in _LABELS.items():
             for bptt in (35, 150):
                 for split in ("validation", "test"):
-                    key = f"table7/{model}/{bptt}/{split}"
-                    number = VALUES[key]
-                    judged = {"model": f"{start}{model}/{bptt}", "score": "perplexity", "published": number.value}
-                    judged |= {"higher": False, "split": split, **({"own": True} if model == "ugru" else {})}
+                    key, name = f"table7/{model}/{bptt}/{split}", f"{start}{model}/{bptt}"
                     text = f"{label}, gradients over {bptt} steps, {how}: {split} perplexity"
-                    text += ", at least as good as printed" if model == "ugru" else ""
-                    place = f"{start}{model}/{bptt}/{split}"
-                    found.append(Claim(place, text, f"{number.value:g}", number.place, f"{_SCORES}:judge_printed", key, judged))
+                    found.append(claim_perplexity(name, key, VALUES[key], split, text, own=model == "ugru"))
     return tuple(found)
 
 

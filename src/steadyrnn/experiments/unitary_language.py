@@ -5,11 +5,11 @@ from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.lin import VALUES
+from .trained_series import claim_perplexity, search_series, train_series
 
 __all__ = ["EXPERIMENTS"]
 
 _SCORES = "steadyrnn.experiments.scores"
-_TRAINING = "steadyrnn.experiments.training"
 _NORMS = "steadyrnn.experiments.gradient_norms"
 _LOSSES = "steadyrnn.experiments.loss_curves"
 _SENTENCES = "steadyrnn.experiments.sentences"
@@ -56,15 +56,10 @@ _SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _train(name: str, settings: Mapping[str, Any], seeds: tuple[int, ...] = _SEEDS, after: str | None = None) -> Series:
-    return Series(name, f"{_TRAINING}:train_network", {"settings": dict(settings)}, seeds, after, resumable=True)
-
-
 def _search(model: str, name: str) -> Series:
     """Return the search of the learning rate of a model with an activation, in the sizes of Table 6."""
     settings = {**_TUNED, **_ACTIVATIONS[name], "model.name": model, **_READINGS["table6"][name]}
-    arguments = {"settings": settings, "candidates": _CANDIDATES, "steps": 3 * _EPOCH}
-    return Series(f"search/{model}/{name}", f"{_TRAINING}:search_settings", arguments, resumable=True)
+    return search_series(f"{model}/{name}", settings, _CANDIDATES, 3 * _EPOCH)
 
 
 def _compare_activations() -> tuple[Series, ...]:
@@ -74,10 +69,11 @@ def _compare_activations() -> tuple[Series, ...]:
         for name in _COMPARED:
             own = {**_ACTIVATIONS[name], "model.name": model}
             found += [
-                _train(f"{key}/{model}/{name}", {**_PRINTED, **own, **reading[name]}) for key, reading in _READINGS.items()
+                train_series(f"{key}/{model}/{name}", {**_PRINTED, **own, **reading[name]}, _SEEDS)
+                for key, reading in _READINGS.items()
             ]
             search = _search(model, name)
-            found += [search, _train(f"tuned/{model}/{name}", search.arguments["settings"], after=search.name)]
+            found += [search, train_series(f"tuned/{model}/{name}", search.arguments["settings"], _SEEDS, f"{model}/{name}")]
     return tuple(found)
 
 
@@ -88,14 +84,9 @@ def _printed_claims() -> tuple[Claim, ...]:
         for model, label in _LABELS.items():
             for name in _COMPARED:
                 for split in ("validation", "test"):
-                    key = f"table5/{model}/{name}/{split}"
-                    number = VALUES[key]
-                    judged = {"model": f"{start}/{model}/{name}", "score": "perplexity", "published": number.value}
-                    judged |= {"higher": False, "split": split, **({"own": True} if model == "urnn" else {})}
+                    key, series = f"table5/{model}/{name}/{split}", f"{start}/{model}/{name}"
                     text = f"{label} with {name}, {how}: {split} perplexity"
-                    text += ", at least as good as printed" if model == "urnn" else ""
-                    place = f"{start}/{model}/{name}/{split}"
-                    found.append(Claim(place, text, f"{number.value:g}", number.place, f"{_SCORES}:judge_printed", key, judged))
+                    found.append(claim_perplexity(series, key, VALUES[key], split, text, own=model == "urnn"))
     return tuple(found)
 
 
@@ -122,7 +113,7 @@ _TABLE_5 = Experiment(
     "lin-table5", "Penn Treebank with abs(x), ReLU and leaky ReLU", "Table 5", "gpu", 30,
     "the uRNN wins with abs(x) and ReLU, and loses with leaky ReLU",
     quick=tuple(
-        _train(f"{model}/{name}", {**_SMALL, **_ACTIVATIONS[name], "model.name": model}, (0,))
+        train_series(f"{model}/{name}", {**_SMALL, **_ACTIVATIONS[name], "model.name": model}, (0,))
         for model in _LABELS
         for name in _COMPARED
     ),
@@ -191,12 +182,12 @@ def _follow_norms(
         for name, slope in (("abs", 1.0), ("relu", 0.0), ("leaky-relu", 0.5), ("leaky-0.95", 0.95))
     ]  # fmt: skip
     runs = [
-        _train(f"{model}/{name}", {**settings, **_ACTIVATIONS[name], **sizes[name], "model.name": model}, seeds)
+        train_series(f"{model}/{name}", {**settings, **_ACTIVATIONS[name], **sizes[name], "model.name": model}, seeds)
         for model in _LABELS
         for name in _COMPARED
     ]
     last = {**settings, **_ACTIVATIONS["leaky-0.95"], **sizes["leaky-0.95"], "model.name": "urnn", **short}
-    return (*bands, *runs, _train("urnn/leaky-0.95", last, seeds))
+    return (*bands, *runs, train_series("urnn/leaky-0.95", last, seeds))
 
 
 def _norm_claims(steps: Sequence[int], when: str) -> tuple[Claim, ...]:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from .base import Claim, Experiment, Series
+from .trained_series import search_series, train_series
 
 __all__ = ["FIGURE_5", "FIGURE_7", "TABLE_5"]
 
-_TRAIN = "steadyrnn.experiments.training"
 _SCORES = "steadyrnn.experiments.scores"
 _WORK = "steadyrnn.experiments.deep_networks"
 _MODELS = ("mlp", "resnet", "spectral-mlp", "spectral-resnet")
@@ -21,8 +21,8 @@ def _network(model: str, layers: int, width: int, reflectors: int) -> dict[str, 
     return {"model.name": model, "model.width": width, **depth, **own}
 
 
-def _train(settings: dict[str, Any], model: str, layers: int, seeds: tuple[int, ...], after: str | None = None) -> Series:
-    return Series(f"{model}/{layers}", f"{_TRAIN}:train_network", {"settings": settings}, seeds, after, resumable=True)
+def _train(settings: dict[str, Any], model: str, layers: int, seeds: tuple[int, ...], search: str | None = None) -> Series:
+    return train_series(f"{model}/{layers}", settings, seeds, search)
 
 
 def _searched(task: dict[str, Any], groups: dict[int, tuple[int, ...]], search_steps: int) -> tuple[Series, ...]:
@@ -30,9 +30,8 @@ def _searched(task: dict[str, Any], groups: dict[int, tuple[int, ...]], search_s
     series = []
     for model in _MODELS:
         for deepest, depths in groups.items():
-            name, own = f"search/{model}/{deepest}", {**task, **_network(model, deepest, 128, 16)}
-            arguments = {"settings": own, "candidates": _CANDIDATES, "steps": search_steps}
-            series.append(Series(name, f"{_TRAIN}:search_settings", arguments, resumable=True))
+            name, own = f"{model}/{deepest}", {**task, **_network(model, deepest, 128, 16)}
+            series.append(search_series(name, own, _CANDIDATES, search_steps))
             for layers in depths:
                 if layers % 2 == 0 or not model.endswith("resnet"):
                     series.append(_train({**task, **_network(model, layers, 128, 16)}, model, layers, (0, 1, 2), name))

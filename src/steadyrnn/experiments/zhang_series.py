@@ -7,11 +7,11 @@ from steadyrnn.tasks.ucr_sets import UCR_SETS
 
 from .base import Claim, Experiment, Series
 from .published.zhang import VALUES
+from .trained_series import train_series
 
 __all__ = ["FIGURE_6", "TABLE_4"]
 
 _WORK = "steadyrnn.experiments.time_series"
-_TRAINING = "steadyrnn.experiments.training:train_network"
 
 _SYSTEMS: dict[str, dict[str, Any]] = {
     "rnn": {"model.name": "rnn", "model.nonlinearity": "leaky_relu"},
@@ -40,20 +40,20 @@ _LEAST = 15  # of 21 sets
 def _search(model: str, name: str, steps: int, draws: int) -> Series:
     shared = {**_TRAIN, **_NETWORKS[model], "task.dataset": name, "train.steps": steps, "train.validate_every": 50}
     arguments = {"settings": shared, "candidates": _CANDIDATES[model], "draws": list(range(100, 100 + draws))}
-    return Series(f"search/{model}/{name}", f"{_WORK}:search_series", arguments)
+    return Series(f"search/{model}/{name}", f"{_WORK}:search_time_series", arguments)
 
 
 def _train(model: str, name: str, more: Mapping[str, Any], seeds: tuple[int, ...]) -> Series:
     arguments = {"settings": {**_TRAIN, **_NETWORKS[model], **_WHOLE, "task.dataset": name, **more}}
     return Series(
-        f"tuned/{model}/{name}", f"{_WORK}:train_series", arguments, seeds, after=f"search/{model}/{name}", together=True
+        f"tuned/{model}/{name}", f"{_WORK}:train_time_series", arguments, seeds, after=f"search/{model}/{name}", together=True
     )
 
 
 def _cells(
     names: tuple[str, ...], steps: int, draws: int, seeds: tuple[int, ...], more: Mapping[str, Any]
 ) -> tuple[Series, ...]:
-    counting = Series("parameters", f"{_WORK}:count_parameters", {"settings": _NETWORKS, "sets": list(names)})
+    counting = Series("parameters", f"{_WORK}:count_all_parameters", {"settings": _NETWORKS, "sets": list(names)})
     trained = [
         series
         for model in reversed(_NETWORKS)
@@ -123,10 +123,7 @@ TABLE_4 = Experiment(
 def _curves(names: tuple[str, ...], steps: int, seeds: tuple[int, ...]) -> tuple[Series, ...]:
     learn = {**_TRAIN, **_FAST, "train.steps": steps, "train.log_every": steps // 30, "train.validate_every": steps // 30}
     return tuple(
-        Series(
-            f"{model}/{name}", _TRAINING, {"settings": {**learn, **_NETWORKS[model], "task.dataset": name}}, seeds,
-            resumable=True,
-        )
+        train_series(f"{model}/{name}", {**learn, **_NETWORKS[model], "task.dataset": name}, seeds)
         for name in names
         for model in _NETWORKS
     )  # fmt: skip

@@ -1,14 +1,14 @@
 """Word-level language models of Zhang, Lei and Dhillon on the Penn Treebank; free of torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.zhang import VALUES
+from .trained_series import search_series, train_series
 
 __all__ = ["TABLE_3"]
 
-_TRAIN = "steadyrnn.experiments.training"
 _SCORES = "steadyrnn.experiments.scores"
 _WORK = "steadyrnn.experiments.word_prediction"
 _SYSTEMS = {"rnn": "rnn", "lstm": "lstm", "spectral-rnn": "spectral"}
@@ -42,21 +42,15 @@ _CANDIDATES: dict[int, list[dict[str, Any]]] = {
 }
 
 
-def _train(name: str, settings: Mapping[str, Any], seeds: tuple[int, ...], after: str | None = None) -> Series:
-    return Series(name, f"{_TRAIN}:train_network", {"settings": settings}, seeds, after, resumable=True)
-
-
 def _series(model: str, layers: int) -> list[Series]:
     """Return the full runs of a row: its search, then three seeds of every reading."""
     row, settings = f"{model}/{layers}", {**_printed_network(model, layers), **_TRAINING}
-    arguments = {"settings": settings, "candidates": _CANDIDATES[layers], "steps": 465}
-    series = [Series(f"search/{row}", f"{_TRAIN}:search_settings", arguments, resumable=True)]
+    series = [search_series(row, settings, _CANDIDATES[layers], 465)]
     for reading in _READINGS[layers]:
         tuned = reading == "tuned"
         rate = {} if tuned else {"train.optimizer.lr": VALUES["section7.3/learning-rate"].value}
         dropout = {} if tuned or layers == 1 else {"model.dropout": _DROPPED[reading]}
-        after = f"search/{row}" if tuned else None
-        series.append(_train(f"{row}/{reading}", {**settings, **rate, **dropout}, (0, 1, 2), after))
+        series.append(train_series(f"{row}/{reading}", {**settings, **rate, **dropout}, (0, 1, 2), row if tuned else None))
     return series
 
 
@@ -76,7 +70,7 @@ def _quick_series(model: str, layers: int, reading: str) -> Series:
     width = 64 if model == "spectral-rnn" else 32
     dropout = {"model.dropout": _DROPPED[reading]} if reading in _DROPPED else {}
     settings = {**_network(model, layers, width, 8), **_QUICK_TRAINING, **dropout}
-    return _train(f"{model}/{layers}/{reading}", settings, (0,))
+    return train_series(f"{model}/{layers}/{reading}", settings, (0,))
 
 
 def _count_claim(model: str, layers: int) -> Claim:
