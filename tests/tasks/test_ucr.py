@@ -90,6 +90,8 @@ def test_a_series_is_read_in_order_and_its_label_counted_from_0(tmp_path: Path, 
         ({"features_per_step": 0}, "`features_per_step`"),
         ({"noise": -0.1}, "`noise` must be from 0 to 10, but is -0.1"),
         ({"noise": float("nan")}, "`noise` must be from 0 to 10, but is nan"),
+        ({"shift": 1.5}, "`shift` must be from 0 to 1, but is 1.5"),
+        ({"shift": float("nan")}, "`shift` must be from 0 to 1, but is nan"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, object], words: str) -> None:
@@ -119,4 +121,25 @@ def test_noise_is_drawn_anew_for_training_batches_alone(tmp_path: Path, monkeypa
     assert abs(float(drawn.std()) / 0.5 - 1) < 5 / (2 * len(drawn)) ** 0.5
     for split in ("validation", "test"):
         pairs = zip(clean.batches(split, 5), noisy.batches(split, 5), strict=True)
+        assert all(torch.equal(one.input, other.input) for one, other in pairs)
+
+
+def test_training_series_are_shifted_by_every_whole_number_up_to_the_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path, monkeypatch)
+    plain, shifted = (make_task("ucr", dataset="CBF", features_per_step=1, shift=shift) for shift in (0.0, 0.25))
+    length, most = 12, 3
+    places = torch.arange(length)
+    seen = set[int]()
+    for step in range(60):
+        before, after = (task.train_batch(step, 4).input.squeeze(-1) for task in (plain, shifted))  # (L, B)
+        for one, other in zip(before.T, after.T, strict=True):
+            fits = [k for k in range(-most, most + 1) if torch.equal(one[(places - k).clamp(0, length - 1)], other)]
+            assert fits
+            seen.update(fits if len(fits) == 1 else ())
+    assert seen == set(range(-most, most + 1))
+    assert torch.equal(shifted.train_batch(3, 4).input, shifted.train_batch(3, 4).input)
+    for split in ("validation", "test"):
+        pairs = zip(plain.batches(split, 5), shifted.batches(split, 5), strict=True)
         assert all(torch.equal(one.input, other.input) for one, other in pairs)

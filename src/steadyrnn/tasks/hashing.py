@@ -25,6 +25,7 @@ class Stream(IntEnum):
     ORDER = 3  # of the examples of an epoch
     SYSTEM = 4  # of what a task draws once: a teacher's weights, a split, a permutation of pixels
     NOISE = 5  # added to stored examples
+    SHIFT = 6  # of stored examples in time
 
 
 def bits(

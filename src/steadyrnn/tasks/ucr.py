@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from steadyrnn.errors import ArgumentError
 
 from .base import Batch, Interface
 from .constant_baseline import class_baseline
 from .examples import Examples, Splits, StoredTask, count_held_out
-from .hashing import Stream, gaussian
+from .hashing import Stream, gaussian, integers
 from .locate import data_folder, read_file
 from .reshape import features_per_step, time_major
 from .scoring import ClassificationTask
@@ -20,7 +21,7 @@ from .ucr_sets import UcrSet, ucr_set
 
 __all__ = ["Ucr", "read_ucr"]
 
-_MOST_NOISE = 10.0
+_MOST = {"noise": 10.0, "shift": 1.0}
 
 
 class Ucr(StoredTask, ClassificationTask):
@@ -49,8 +50,9 @@ class Ucr(StoredTask, ClassificationTask):
         self.settings, self.known = settings, ucr_set(settings.dataset)
         self.features = _features(settings.features_per_step, self.known)
         train, test = read_ucr(data_folder(settings.data_dir), self.known)
-        if not 0 <= settings.noise <= _MOST_NOISE:
-            raise ArgumentError(f"`noise` must be from 0 to {_MOST_NOISE:g}, but is {settings.noise}.")
+        for name, most in _MOST.items():
+            if not 0 <= getattr(settings, name) <= most:
+                raise ArgumentError(f"`{name}` must be from 0 to {most:g}, but is {getattr(settings, name)}.")
         self.splits = Splits(train, test, count_held_out(settings.validation, len(train)), settings.seed)
         if settings.refit:
             self.splits.keep_all(train)
@@ -67,16 +69,33 @@ class Ucr(StoredTask, ClassificationTask):
         return class_baseline(self.splits.parts["test"].targets)
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
-        """Return training batch number ``step``, with the noise of that step."""
+        """Return training batch number ``step``, shifted and with noise as drawn for that step."""
         series = self.splits.train_examples(step, batch_size)
+        first, x = step * batch_size, series.features
+        if self.settings.shift > 0:
+            x = _shift(x, round(self.settings.shift * x.shape[1]), self.settings.seed, first)
         if self.settings.noise > 0:
-            rows, numbers = torch.meshgrid(*(torch.arange(size) for size in series.features.shape), indexing="ij")
-            drawn = gaussian(self.settings.seed, Stream.NOISE, step * batch_size + rows, numbers)
-            series = Examples(series.features + self.settings.noise * drawn.to(series.features), series.targets)
-        return self._batch(series)
+            rows, numbers = torch.meshgrid(*(torch.arange(size) for size in x.shape), indexing="ij")
+            x = x + self.settings.noise * gaussian(self.settings.seed, Stream.NOISE, first + rows, numbers).to(x)
+        return self._batch(Examples(x, series.targets))
 
     def _batch(self, series: Examples) -> Batch:
         return Batch(time_major(series.features, self.features), series.targets)
+
+
+def _shift(series: Tensor, most: int, seed: int, first: int) -> Tensor:
+    """Return series (B, L), each later or earlier by up to ``most`` numbers; its first or last number is repeated.
+
+    Example:
+        >>> _shift(torch.arange(5.0).repeat(3, 1), 1, seed=4, first=0)
+        tensor([[1., 2., 3., 4., 4.],
+                [0., 0., 1., 2., 3.],
+                [0., 1., 2., 3., 4.]])
+    """
+    rows, length = series.shape
+    drawn = integers(seed, Stream.SHIFT, first + torch.arange(rows), 0, 2 * most + 1) - most
+    places = torch.arange(length) - drawn.unsqueeze(1)  # (B, L)
+    return series.gather(1, places.clamp(0, length - 1).to(series.device))
 
 
 def read_ucr(folder: Path, known: UcrSet) -> tuple[Examples, Examples]:
