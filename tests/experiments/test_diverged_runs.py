@@ -63,7 +63,7 @@ def compared(cell: Cell, points: int) -> dict[str, Any]:
 
 def grouped(cell: Cell, points: int) -> dict[str, Any]:
     scores = [0.9 if points == len(STEPS) else None] * len(cell.arguments.get("seeds", cell.arguments.get("draws", ())))
-    return {"parameters": 1, "validation": scores, "loss": scores, "test": scores, "chosen": {}, "tried": [], "plain": {}}
+    return {"parameters": 1, "validation": scores, "last": scores, "test": scores, "chosen": {}, "tried": [], "plain": {}}
 
 
 TRAINED: dict[str, Callable[[Cell, int], dict[str, Any]]] = {

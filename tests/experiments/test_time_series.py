@@ -88,6 +88,15 @@ def test_a_network_that_learned_less_does_not_overfit_less(learned: float, verdi
     assert judge_overfitting(cells, "CBF").verdict == verdict
 
 
+@pytest.mark.parametrize(("model", "verdict"), [("rnn", "seen"), ("spectral-rnn", "not seen")])
+def test_gaps_are_those_of_runs_that_did_not_diverge(model: str, verdict: str) -> None:
+    cells = {f"{one}/CBF/seed{seed}": curves(0.9, 0.7) for one in MODELS for seed in range(2)}
+    cells[f"{model}/CBF/seed0"] = {"validation": None, "curve": {}}
+    judged = judge_overfitting(cells, "CBF")
+    assert judged.verdict == verdict
+    assert f"{MODELS[model]} 0.20 (validation 0.70; 1 of 2 runs diverged)" in judged.ours
+
+
 def test_a_spectral_rnn_that_diverged_is_best_on_no_set(printed: dict[str, Any]) -> None:
     for name in UCR_SETS:
         for model in MODELS:
@@ -130,8 +139,9 @@ def test_a_group_of_seeds_has_the_accuracies_of_separate_runs(tmp_path: Path) ->
 
 
 @needs_data
-def test_a_search_takes_the_better_setting_and_the_best_without_noise() -> None:
-    rates = [{"train.optimizer.lr": 1e-7}, {"train.optimizer.lr": 0.02}, {"train.optimizer.lr": 0.02, "task.noise": 10.0}]
+def test_a_search_takes_the_better_setting_and_the_best_that_leaves_series_as_they_are() -> None:
+    fast = {"train.optimizer.lr": 0.02}
+    rates = [{"train.optimizer.lr": 1e-7}, fast, {**fast, "task.noise": 10.0}, {**fast, "task.shift": 0.5}]
     found = search_time_series({**SMALL, "train.steps": 60}, rates, [0, 1])
-    assert found["plain"] == {"train.optimizer.lr": 0.02}
-    assert len(found["tried"]) == 3
+    assert found["plain"] == fast
+    assert len(found["tried"]) == 4

@@ -30,6 +30,8 @@ MODELS: dict[str, str] = {"rnn": "RNN", "lstm": "LSTM", "ornn": "oRNN", "spectra
 
 _DIGITS = 3  # of a printed accuracy
 _PARTS = ("train", "validation")
+_AUGMENTED = {"task.noise", "task.shift"}
+"""Settings that change the training series."""
 
 
 def train_time_series(
@@ -43,8 +45,9 @@ def train_time_series(
         found: What :func:`search_time_series` chose, on top of ``settings``.
 
     Returns:
-        ``parameters`` of a network; ``validation`` and ``test``, the accuracy of each seed, and ``loss``, of validation; None
-        where it diverged; ``settings``, where some were chosen.
+        ``parameters`` of a network; of each seed ``last``, the validation scores after the last step; ``validation`` and
+        ``test``, the accuracies of the weights that were best on validation series; None where it diverged; ``settings``,
+        where some were chosen.
     """
     chosen = {} if found is None else dict(found["chosen"])
     configuration = Configuration.from_dotted({**settings, **chosen})
@@ -54,7 +57,7 @@ def train_time_series(
     return {
         "parameters": sum(parameter.numel() for parameter in networks.members[0].parameters()),
         "validation": [None if one is None else one.best["accuracy"] for one in done.results],
-        "loss": [None if one is None else one.best["loss"] for one in done.results],
+        "last": [None if one is None else one.last for one in done.results],
         "test": [None if one is None else one.test["accuracy"] for one in done.results],
         **({} if found is None else {"settings": chosen}),
     }
@@ -63,10 +66,10 @@ def train_time_series(
 def search_time_series(
     settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], draws: Sequence[int]
 ) -> dict[str, Any]:
-    """Choose settings by their accuracy on held-out series, a mean over several draws of these; by the loss among equals.
+    """Choose settings by their accuracy on held-out series after the last step, a mean over several draws of these.
 
-    Every network is tested with the weights that were best on the held-out series, as the paper does. Nothing is chosen by
-    that.
+    Among equals the loss decides. Every network is tested with the weights that were best on the held-out series, as the
+    paper does. Nothing is chosen by that.
 
     Args:
         settings: Those that all candidates share.
@@ -74,22 +77,22 @@ def search_time_series(
         draws: Seeds of weights and of the series that are held out.
 
     Returns:
-        ``chosen``, the best candidate; ``tried``, all with their scores; ``plain`` and ``test``, the best of those that add no
-        noise, and its test accuracy of each draw.
+        ``chosen``, the best candidate; ``tried``, all with their scores; ``plain`` and ``test``, the best of those that leave
+        the training series as they are, and its test accuracy of each draw.
     """
     tried = list[dict[str, Any]]()
     for candidate in candidates:
         done = train_time_series({**settings, **candidate}, draws)
-        whole = None not in done["validation"]
-        scores = {name: fmean(done[name]) if whole else None for name in ("validation", "loss")}
+        whole = None not in done["last"]
+        scores = {name: fmean(one[name] for one in done["last"]) if whole else None for name in ("accuracy", "loss")}
         tried.append({"settings": dict(candidate), **scores, "test": done["test"]})
     ranked = sorted(tried, key=_rank)
-    plain = next(one for one in ranked if "task.noise" not in one["settings"])
+    plain = next(one for one in ranked if not _AUGMENTED & {*one["settings"]})
     return {"chosen": ranked[0]["settings"], "tried": tried, "plain": plain["settings"], "test": plain["test"]}
 
 
 def _rank(one: Mapping[str, Any]) -> tuple[float, float]:
-    return (1.0, 0.0) if one["validation"] is None else (-one["validation"], one["loss"])
+    return (1.0, 0.0) if one["accuracy"] is None else (-one["accuracy"], one["loss"])
 
 
 def _build_group(configuration: Configuration, tasks: Sequence[Task], seeds: Sequence[int]) -> SequenceGroup:
@@ -134,7 +137,7 @@ def judge_set(cells: Mapping[str, Any], row: str, name: str, published: Mapping[
 
     Args:
         cells: Numbers by name.
-        row: ``search``, of which the settings without noise count, or ``tuned``.
+        row: ``search``, of which the settings that leave the series as they are count, or ``tuned``.
         name: Of the set.
         published: Accuracies by model.
     """
@@ -185,26 +188,28 @@ def judge_parameters(cells: Mapping[str, Any], published: Mapping[str, int]) -> 
 def judge_overfitting(cells: Mapping[str, Any], name: str) -> Judgement:
     """Judge that the Spectral-RNN ends with the smallest gap between training and validation accuracy of one set.
 
-    Training accuracy is that of the last batches, validation accuracy the last one; both are means over seeds. A network that
-    learned nothing has no gap: so the validation accuracy of the Spectral-RNN must be at most 0.05 below the best. With a run
-    that diverged it is not seen.
+    Training accuracy is that of the last batches, validation accuracy the last one; both are means over the seeds that did not
+    diverge. A network that learned nothing has no gap: so the validation accuracy of the Spectral-RNN must be at most 0.05
+    below the best. Where it diverged itself, or all runs of another model did, it is not seen.
     """
-    gaps, scores = dict[str, float](), dict[str, float]()
-    seeds = sum(key.startswith(f"rnn/{name}/seed") for key in cells)
-    for model in MODELS:
+    gaps, scores, texts = dict[str, float](), dict[str, float](), []
+    seeds, lost = sum(key.startswith(f"rnn/{name}/seed") for key in cells), dict[str, int]()
+    for model, label in MODELS.items():
         runs = [run for key, run in cells.items() if key.startswith(f"{model}/{name}/seed")]
-        lost = sum(
-            run["validation"] is None or not {"train accuracy", "validation accuracy"} <= {*run["curve"]} for run in runs
-        )
-        if lost:
-            return Judgement("not seen", f"{lost} of {len(runs)} runs of {MODELS[model]} diverged", seeds=seeds)
-        trained, scores[model] = (fmean(run["curve"][f"{part} accuracy"][-1][1] for run in runs) for part in _PARTS)
+        whole = [
+            run["curve"] for run in runs
+            if run["validation"] is not None and {f"{part} accuracy" for part in _PARTS} <= {*run["curve"]}
+        ]  # fmt: skip
+        lost[model] = len(runs) - len(whole)
+        if not whole:
+            return Judgement("not seen", f"all {len(runs)} runs of {label} diverged", seeds=seeds)
+        trained, scores[model] = (fmean(curve[f"{part} accuracy"][-1][1] for curve in whole) for part in _PARTS)
         gaps[model] = trained - scores[model]
-    text = "training less validation accuracy: " + "; ".join(
-        f"{MODELS[model]} {gap:.2f} (validation {scores[model]:.2f})" for model, gap in gaps.items()
-    )
-    learned = scores["spectral-rnn"] >= max(scores.values()) - 0.05
+        diverged = f"; {lost[model]} of {len(runs)} runs diverged" if lost[model] else ""
+        texts.append(f"{label} {gaps[model]:.2f} (validation {scores[model]:.2f}{diverged})")
+    learned = not lost["spectral-rnn"] and scores["spectral-rnn"] >= max(scores.values()) - 0.05
     verdict = "seen" if learned and gaps["spectral-rnn"] <= min(gaps.values()) else "not seen"
+    text = "training less validation accuracy: " + "; ".join(texts)
     return Judgement(verdict, text, gaps["spectral-rnn"], seeds=seeds, unit="gap of accuracy")
 
 
