@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
@@ -333,6 +334,15 @@ class Constraint(nn.Module, ABC):
 
     def after_step(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
         """Return the raw tensors to go on with after an optimizer step, or None to keep them."""
+        return None
+
+    def forward_stack(self, members: Sequence["Constraint"], *raw: Tensor) -> Tensor | None:
+        """Return what :meth:`forward` returns for R members at once, (R, M, N), or None where that is done one by one.
+
+        Args:
+            members: Constraints of the same form, this one being the first.
+            raw: Raw tensors with R in front of their shapes.
+        """
         return None
 
     def after_steps(self, *raw: Tensor) -> tuple[Tensor, ...] | None:

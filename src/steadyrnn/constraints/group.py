@@ -137,14 +137,17 @@ class Group(nn.Module, ABC):
     def evaluate(self, constraints: Sequence[Constraint], raw: Sequence[str]) -> Tensor:
         """Return constrained weights of all running members, (R, M, N), from stacked raw tensors.
 
-        Where the raw tensor is the weight (projections, free gates), it is returned as it is. Other constraints are
-        evaluated member by member.
+        Where the raw tensor is the weight (projections, free gates), it is returned as it is. Products of reflections are
+        computed for all members at once, other constraints member by member.
 
         Args:
             constraints: One for each running member.
             raw: Names of the stacked raw tensors.
         """
         tensors = [self.get_parameter(key) for key in raw]
+        together = constraints[0].forward_stack(constraints, *tensors)
+        if together is not None:
+            return together
         rows = [tensor.unbind(0) for tensor in tensors]
         first = constraints[0](*(row[0] for row in rows))
         if len(rows) == 1 and first is rows[0][0]:

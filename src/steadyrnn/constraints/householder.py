@@ -1,11 +1,14 @@
 """Orthogonal matrices as products of Householder reflections."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from steadyrnn.checks import check_same_meta
 from steadyrnn.errors import ArgumentError, ArgumentTypeError
 from steadyrnn.linalg.householder import householder_factors, householder_product
+from steadyrnn.linalg.householder_stack import householder_products, unpack_stack
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
 from steadyrnn.linalg.packing import pack, unpack
 from steadyrnn.linalg.projections import polar_factor
@@ -13,7 +16,7 @@ from steadyrnn.linalg.qr import reflectors_of_orthogonal
 
 from .base import Constraint
 from .orthogonality import distance_to_orthogonal, nearest_signs
-from .reflectors import unit_reflectors
+from .reflectors import last_signs, unit_reflectors
 
 __all__ = ["HouseholderOrthogonal"]
 
@@ -90,6 +93,11 @@ class HouseholderOrthogonal(Constraint):
         """Return the matrix, shape ``(N, N)``."""
         columns, signs = self.columns_and_signs(raw[0])
         return householder_product(columns) * signs
+
+    def forward_stack(self, members: Sequence[Constraint], *raw: Tensor) -> Tensor:
+        """Return the matrices of R members at once, shape ``(R, N, N)``."""
+        columns = unpack_stack(raw[0], self.rows, self.count)
+        return householder_products(columns) * last_signs(members, raw[0], self.rows).unsqueeze(1)
 
     def operator(self, *raw: Tensor) -> DiagonalLowRank | None:
         """Return the factored form where the reflectors are fewer than half the rows."""

@@ -1,5 +1,7 @@
 """The SVD parametrisation: reflectors on both sides, singular values in an interval."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -7,6 +9,7 @@ from torch.nn.functional import pad
 from steadyrnn.checks import check_interval, check_same_meta
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 from steadyrnn.linalg.householder import householder_apply, householder_factors, householder_product
+from steadyrnn.linalg.householder_stack import householder_products, unpack_stack
 from steadyrnn.linalg.operators import DiagonalLowRank, spectral_operator
 from steadyrnn.linalg.packing import pack, unpack
 from steadyrnn.linalg.projections import clip_singular_values
@@ -15,7 +18,7 @@ from steadyrnn.linalg.spectral_factors import spectral_factors
 
 from .base import Constraint, Kind, distance_from_interval, working_dtype
 from .orthogonality import nearest_signs
-from .reflectors import unit_reflectors
+from .reflectors import last_signs, unit_reflectors
 
 __all__ = ["Spectral", "from_interval", "into_interval"]
 
@@ -161,6 +164,17 @@ class Spectral(Constraint):
         if self.rows > self.columns:
             return _times_rows(left, sigma, right)
         return _times_rows(right, sigma, left).mT
+
+    def forward_stack(self, members: Sequence[Constraint], *raw: Tensor) -> Tensor | None:
+        """Return square matrices of R members at once, shape ``(R, N, N)``."""
+        if self.rows != self.columns:
+            return None
+        left, right = (
+            householder_products(unpack_stack(packed, self.rows, count))
+            for packed, count in zip(raw[:2], self.sides, strict=True)
+        )
+        sigma = self._diagonal(raw[2])
+        return (left * (sigma * last_signs(members, sigma, self.rows)).unsqueeze(1)).bmm(right.mT)
 
     def operator(self, *raw: Tensor) -> DiagonalLowRank | None:
         """Return the factored form where the reflectors are few: together fewer than half the rows."""

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from steadyrnn.checks import carries_transform, check_matrix, without_autocast
 from steadyrnn.errors import DtypeError, ShapeError
 
-__all__ = ["householder_apply", "householder_factors", "householder_product"]
+__all__ = ["block_size", "householder_apply", "householder_factors", "householder_product"]
 
 
 def householder_product(columns: Tensor) -> Tensor:
@@ -140,12 +140,16 @@ def _reflect(columns: Tensor, x: Tensor | None, transpose: bool) -> Tensor:
     return _Reflect.apply(columns, x, transpose)[0]  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _block_size(count: int, dtype: torch.dtype) -> int:
+def block_size(count: int, dtype: torch.dtype) -> int:
     """Return the number of columns in a block, at most ``count``.
 
     A block's orthogonality error grows faster than its size where columns are nearly parallel. For float32 its
     triangle is computed in float64 and 32 is safe; float64 has no such reserve. Blocks of about equal size need
     the least padding.
+
+    Example:
+        >>> block_size(40, torch.float32)
+        20
     """
     blocks = -(-count // (32 if dtype == torch.float32 else 8))
     return -(-count // blocks)
@@ -166,7 +170,7 @@ class _CompactForm(NamedTuple):
 
 def _compact_form(columns: Tensor) -> _CompactForm:
     count = columns.shape[1]
-    block = _block_size(count, columns.dtype)
+    block = block_size(count, columns.dtype)
     u = pad(columns.mT, (0, 0, 0, -count % block))  # (K', N)
     scale = u.detach().abs().amax(dim=1, keepdim=True)
     live = scale != 0  # not `> 0`: NaN must stay visible

@@ -18,7 +18,7 @@ from .spectral_kernel import can_launch, launch_backward, launch_forward
 
 __all__ = ["spectral_factors"]
 
-_LARGEST = 32  # reflectors per side in one block: see `_block_size` in householder.py
+_LARGEST = 32  # reflectors per side in one block: see `block_size` in householder.py
 
 
 def spectral_factors(left: Tensor, right: Tensor, sigma: Tensor, count: int) -> DiagonalLowRank:

@@ -24,9 +24,9 @@ class SequenceGroup(Group):
     No number of one model reaches another, also where it is NaN or infinite.
 
     The layer is an ``RNN`` with an activation that works entry by entry, a ``GRU`` or an ``LSTM`` of this package, stacked
-    or not, with any transition. Projections and free weights are used as they are; other constraints are evaluated member
-    by member in each call. Refused, each in a sentence: embeddings, dropout, both directions, ``batch_first``,
-    ``recompute``, learned activations and layers of torch.
+    or not, with any transition. Projections and free weights are used as they are, products of reflections are computed
+    for all members at once, and other constraints are evaluated member by member in each call. Refused, each in a
+    sentence: embeddings, dropout, both directions, ``batch_first``, ``recompute``, learned activations and layers of torch.
 
     Args:
         members: The models; the group takes copies.
