@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.activations import Activation
-from steadyrnn.certificates.reading import Weights, read_weights
+from steadyrnn.certificates.layer import Weights, read_weights
 from steadyrnn.checks import check_finite, check_square, without_autocast
 from steadyrnn.errors import ArgumentError, ConversionError, ShapeError
 from steadyrnn.layers.rnn import RNN
