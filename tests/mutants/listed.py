@@ -210,7 +210,7 @@ _CERTIFICATES = [
     Mutant("two states are no further apart than one is from zero", "certificates/layer.py",
            "most = self.state_bound if steps == 0 else 2 * self.state_bound", "most = self.state_bound",
            ("certificates/test_certify.py::test_two_runs_may_be_twice_the_bound_on_states_apart",)),
-    Mutant("dropout does not widen the input of the next layer", "certificates/certify.py",
+    Mutant("dropout does not widen the input of the next layer", "certificates/layer.py",
            "return 1 / (1 - rate) if module.training and 0 < rate < 1 else 1.0", "return 1.0",
            ("certificates/test_certify.py::test_dropout_in_training_widens_the_input_of_the_next_layer",)),
     Mutant("errors of both directions do not add up", "certificates/bidirectional.py",
