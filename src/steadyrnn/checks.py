@@ -37,7 +37,6 @@ __all__ = [
     "check_number",
     "check_positive_int",
     "check_same_meta",
-    "check_square",
     "check_weight",
     "constant_in_onnx",
     "constant_result",
@@ -173,8 +172,8 @@ def check_count(name: str, value: int, *, low: int = 0) -> int:
     return value
 
 
-def check_matrix(name: str, matrix: Tensor) -> Tensor:
-    """Return ``matrix`` if it has two dimensions and real floating entries.
+def check_matrix(name: str, matrix: Tensor, *, square: bool = False) -> Tensor:
+    """Return ``matrix`` if it has two dimensions, of one size if ``square`` is set, and real floating entries.
 
     Example:
         >>> check_matrix("weight", torch.zeros(2, 3)).shape
@@ -184,18 +183,7 @@ def check_matrix(name: str, matrix: Tensor) -> Tensor:
         raise ShapeError(f"`{name}` must have two dimensions, but has shape {tuple(matrix.shape)}.")
     if not matrix.is_floating_point():
         raise ArgumentTypeError(f"`{name}` must have a real floating dtype, but has {matrix.dtype}.")
-    return matrix
-
-
-def check_square(name: str, matrix: Tensor) -> Tensor:
-    """Return ``matrix`` if it is a square matrix.
-
-    Example:
-        >>> check_square("weight", torch.zeros(2, 2)).shape
-        torch.Size([2, 2])
-    """
-    check_matrix(name, matrix)
-    if matrix.shape[0] != matrix.shape[1]:
+    if square and matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(
             f"`{name}` must be square, but has shape {tuple(matrix.shape)}. For a rectangular matrix use `Spectral`."
         )

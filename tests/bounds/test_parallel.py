@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.bounds.gradients import Constants
-from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm
-from steadyrnn.bounds.parallel import (
+from steadyrnn.bounds.memory import (
     boundary_errors,
     check_rate,
     required_warmup,
@@ -18,6 +17,7 @@ from steadyrnn.bounds.parallel import (
     swept_errors,
     warmup_error,
 )
+from steadyrnn.bounds.norms import ROUND_OFF, TwoNorm
 from steadyrnn.bounds.parallel_gradients import (
     window_gradient_error,
 )

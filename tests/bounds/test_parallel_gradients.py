@@ -8,10 +8,10 @@ from torch import Tensor
 
 from steadyrnn.bounds import parallel_gradients
 from steadyrnn.bounds.gradients import Constants, layer_constants
-from steadyrnn.bounds.norms import TwoNorm
-from steadyrnn.bounds.parallel import (
+from steadyrnn.bounds.memory import (
     boundary_errors,
 )
+from steadyrnn.bounds.norms import TwoNorm
 from tests.bounds.windows import LAMBDA, LINEAR, RELU, TANH, Activation, drawn, mismatches, noise, states, windows
 
 

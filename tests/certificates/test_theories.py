@@ -13,8 +13,7 @@ from steadyrnn.cells.registry import CELLS
 from steadyrnn.certificates.base import BaseCertificate
 from steadyrnn.certificates.certify import certify, certify_layer, refresh
 from steadyrnn.certificates.elman import TIERS
-from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.reading import Weights, read_weights
+from steadyrnn.certificates.layer import LayerCertificate, Weights, read_weights
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
 from steadyrnn.certificates.theories import THEORIES
 from steadyrnn.certificates.tiers import LeftOut

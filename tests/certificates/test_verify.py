@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequenc
 
 import steadyrnn as sr
 from steadyrnn.activations import Activation
-from steadyrnn.certificates.reading import read_weights
+from steadyrnn.certificates.layer import read_weights
 from steadyrnn.certificates.rounding import local_rounding, sizes_of
 from steadyrnn.engines import replay
 from steadyrnn.engines.base import Recurrence

@@ -13,17 +13,8 @@ from steadyrnn.constraints.optimizer import attach_projection
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.errors import ConstraintError
-from tests.constraints.cases import (
-    CASES,
-    INVERTIBLE,
-    NOT_INVERTIBLE,
-    PENALTIES,
-    PROJECTIONS,
-    RECENTRED,
-    gaussian_like,
-    member,
-    rounding,
-)
+from tests.constraints import cases
+from tests.constraints.cases import gaussian_like, member, rounding
 
 
 class Reader(nn.Module):
@@ -40,8 +31,8 @@ class Reader(nn.Module):
 def trained(name: str, dtype: torch.dtype = torch.float32, steps: int = 3) -> Slot:
     """Return a slot after some steps, its base points and signs no longer fresh."""
     torch.manual_seed(1)
-    slot = Slot(CASES[name](), 6, 6, dtype=dtype)
-    if name in INVERTIBLE:
+    slot = Slot(cases.CASES[name](), 6, 6, dtype=dtype)
+    if name in cases.INVERTIBLE:
         slot.assign(member(name, 6, seed=2, determinant=-1, dtype=dtype))
     optimizer = torch.optim.SGD(slot.parameters(), lr=0.05)
     attach_projection(optimizer, slot)
@@ -53,14 +44,14 @@ def trained(name: str, dtype: torch.dtype = torch.float32, steps: int = 3) -> Sl
     return slot
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_state_dict_brings_the_weight_back(name: str) -> None:
-    slot, other = trained(name), Slot(CASES[name](), 6, 6)
+    slot, other = trained(name), Slot(cases.CASES[name](), 6, 6)
     other.load_state_dict(slot.state_dict())
     assert torch.equal(other.weight(), slot.weight())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_copy_after_a_forward_is_equal_and_apart(name: str) -> None:
     slot = trained(name)
     before = slot.weight()
@@ -73,7 +64,7 @@ def test_a_copy_after_a_forward_is_equal_and_apart(name: str) -> None:
     assert torch.equal(slot.weight(), before)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_slot_is_saved_whole(name: str) -> None:
     slot = trained(name)
     expected = slot.weight()
@@ -83,31 +74,31 @@ def test_a_slot_is_saved_whole(name: str) -> None:
     assert torch.equal(torch.load(file, weights_only=False).weight(), expected)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_parametrized_weight_trains_and_is_saved_by_state_dict(name: str) -> None:
-    linear = constrain(nn.Linear(6, 6), "weight", CASES[name]())
+    linear = constrain(nn.Linear(6, 6), "weight", cases.CASES[name]())
     linear(torch.randn(3, 6)).square().sum().backward()
     assert all(parameter.grad is not None for parameter in linear.parameters() if parameter.requires_grad)
     assert all(parameter.requires_grad == (parameter.numel() > 0) for parameter in linear.parameters())
-    other = constrain(nn.Linear(6, 6), "weight", CASES[name]())
+    other = constrain(nn.Linear(6, 6), "weight", cases.CASES[name]())
     other.load_state_dict(linear.state_dict())
     assert torch.equal(other.weight, linear.weight)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_parametrized_module_can_be_copied_after_a_forward(name: str) -> None:
-    linear = constrain(nn.Linear(6, 6), "weight", CASES[name]())
+    linear = constrain(nn.Linear(6, 6), "weight", cases.CASES[name]())
     linear(torch.randn(3, 6))
     assert torch.equal(copy.deepcopy(linear).weight, linear.weight)
 
 
-@pytest.mark.parametrize("name", INVERTIBLE)
+@pytest.mark.parametrize("name", cases.INVERTIBLE)
 def test_a_constraint_goes_through_torchs_own_parametrize(name: str) -> None:
     linear = nn.Linear(6, 6, dtype=torch.float64)
     matrix = member(name, 6, seed=3, determinant=-1)
     with torch.no_grad():
         linear.weight.copy_(matrix)
-    parametrize.register_parametrization(linear, "weight", CASES[name]())
+    parametrize.register_parametrization(linear, "weight", cases.CASES[name]())
     again = member(name, 6, seed=4)
     hard = 1e3 if name == "cayley" else 16.0
     assert torch.linalg.matrix_norm(linear.weight - matrix, 2) <= hard * rounding(6)
@@ -115,13 +106,13 @@ def test_a_constraint_goes_through_torchs_own_parametrize(name: str) -> None:
     assert torch.linalg.matrix_norm(linear.weight - again, 2) <= hard * rounding(6)
 
 
-@pytest.mark.parametrize("name", NOT_INVERTIBLE)
+@pytest.mark.parametrize("name", cases.NOT_INVERTIBLE)
 def test_a_map_without_inverse_can_be_parametrized_from_a_sample(name: str) -> None:
-    linear = constrain(nn.Linear(6, 6, dtype=torch.float64), "weight", CASES[name]())
+    linear = constrain(nn.Linear(6, 6, dtype=torch.float64), "weight", cases.CASES[name]())
     assert linear.parametrizations["weight"][0].violation(linear.weight) <= rounding(6)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_functional_call_uses_the_raw_tensors_given(name: str) -> None:
     reader = Reader(trained(name))
     raw = dict(reader.named_parameters())
@@ -130,10 +121,10 @@ def test_a_functional_call_uses_the_raw_tensors_given(name: str) -> None:
     torch.testing.assert_close(weight, reader.slot.constraint(*new.values()))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_constraint_compiles_as_one_graph(name: str) -> None:
     torch._dynamo.reset()
-    constraint = CASES[name]()
+    constraint = cases.CASES[name]()
     raw = [tensor.requires_grad_() for tensor in gaussian_like(constraint.raw(6, 6), seed=1)]
     compiled = torch.compile(constraint, fullgraph=True, backend="aot_eager")
     functional = torch.randn(6, 6, dtype=torch.float64)
@@ -144,9 +135,9 @@ def test_a_constraint_compiles_as_one_graph(name: str) -> None:
     torch.testing.assert_close(gradient, eager)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_autocast_does_not_touch_the_weight(name: str) -> None:
-    slot, linear = trained(name), constrain(nn.Linear(6, 6), "weight", CASES[name]())
+    slot, linear = trained(name), constrain(nn.Linear(6, 6), "weight", cases.CASES[name]())
     expected = slot.weight(), linear.weight
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(slot.weight(), expected[0])
@@ -154,7 +145,7 @@ def test_autocast_does_not_touch_the_weight(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", [name for name in CASES if name not in PENALTIES])
+@pytest.mark.parametrize("name", [name for name in cases.CASES if name not in cases.PENALTIES])
 def test_a_slot_in_half_precision_is_a_member_up_to_its_rounding(name: str, dtype: torch.dtype) -> None:
     slot = trained(name, dtype=torch.float32).to(dtype)
     slot.after_optimizer_step()
@@ -163,40 +154,40 @@ def test_a_slot_in_half_precision_is_a_member_up_to_its_rounding(name: str, dtyp
     assert slot.constraint.violation(weight) <= rounding(6, dtype)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in PENALTIES])
+@pytest.mark.parametrize("name", [name for name in cases.CASES if name not in cases.PENALTIES])
 def test_a_fresh_slot_starts_inside_the_set_in_float64(name: str) -> None:
-    slot = Slot(CASES[name](), 6, 6, dtype=torch.float64)
+    slot = Slot(cases.CASES[name](), 6, 6, dtype=torch.float64)
     assert slot.weight().dtype == torch.float64
     assert slot.constraint.violation(slot.weight()) <= rounding(6)
     slot.reset()
     assert slot.constraint.violation(slot.weight()) <= rounding(6)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in (*PENALTIES, *PROJECTIONS)])
+@pytest.mark.parametrize("name", [name for name in cases.CASES if name not in (*cases.PENALTIES, *cases.PROJECTIONS)])
 def test_a_slot_that_is_widened_is_inside_the_set_at_once(name: str) -> None:
     slot = trained(name).double()
     assert slot.constraint.violation(slot.weight()) <= rounding(6)
 
 
-@pytest.mark.parametrize("name", [*RECENTRED, *PROJECTIONS])
+@pytest.mark.parametrize("name", [*cases.RECENTRED, *cases.PROJECTIONS])
 def test_a_state_dict_from_outside_the_set_is_refused(name: str) -> None:
     slot = trained(name)
     state = {key: 3 * tensor if tensor.is_floating_point() else tensor for key, tensor in slot.state_dict().items()}
     with pytest.raises(ConstraintError, match="A loaded weight is outside the set"):
-        Slot(CASES[name](), 6, 6).load_state_dict(state)
+        Slot(cases.CASES[name](), 6, 6).load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", [*RECENTRED, *PROJECTIONS])
+@pytest.mark.parametrize("name", [*cases.RECENTRED, *cases.PROJECTIONS])
 def test_a_float32_state_dict_is_inside_the_set_in_float64(name: str) -> None:
-    slot, wide = trained(name), Slot(CASES[name](), 6, 6, dtype=torch.float64)
+    slot, wide = trained(name), Slot(cases.CASES[name](), 6, 6, dtype=torch.float64)
     wide.load_state_dict(slot.state_dict())
     assert wide.constraint.violation(wide.weight()) <= rounding(6)
     torch.testing.assert_close(wide.weight().float(), slot.weight(), rtol=0, atol=rounding(6, torch.float32))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_two_slots_made_of_one_template_are_apart(name: str) -> None:
-    template = CASES[name]()
+    template = cases.CASES[name]()
     first, second = Slot(template, 6, 6), Slot(template, 4, 4)
     assert (first.weight().shape, second.weight().shape) == ((6, 6), (4, 4))
     assert template.rows == 0

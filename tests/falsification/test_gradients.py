@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.activations import Absolute, Activation, Identity, LeakyReLU, Sigmoid, Tanh
-from steadyrnn.bounds.gradients import (
-    Constants,
-    gradient_smoothness,
-    gradient_truncation_error,
-    layer_constants,
-    squared_loss_constants,
-    weight_sensitivity,
-)
+from steadyrnn.bounds import gradients
 from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.sandwich import gradient_sandwich
 from steadyrnn.bounds.training import (
@@ -79,9 +72,9 @@ def along(activation: Activation, weight: Tensor, side: str, norm: str) -> Attac
 NORM, STATE, INPUT = 0.8, 1.5, 0.7
 
 
-def constants_of(activation: Activation) -> Constants:
+def constants_of(activation: Activation) -> gradients.Constants:
     slope = activation.steepness[1]
-    return layer_constants(slope * NORM, activation.smoothness, STATE, INPUT, bias=True, slope=slope)
+    return gradients.layer_constants(slope * NORM, activation.smoothness, STATE, INPUT, bias=True, slope=slope)
 
 
 def ball_of_states(h: Tensor) -> Tensor:
@@ -133,7 +126,7 @@ def constant(name: str, activation: Activation) -> Attack:
 
 def loss(kind: str) -> Attack:
     """Attack the Lipschitz constant and the smoothness of a squared loss."""
-    gain, smoothness = squared_loss_constants(1.3, STATE, 0.5)
+    gain, smoothness = gradients.squared_loss_constants(1.3, STATE, 0.5)
 
     def ratio(at: Point) -> Tensor:
         def gradient(h: Tensor) -> Tensor:
@@ -154,8 +147,8 @@ POWER, SIGNAL, STEPS = 0.5, 0.3, 16
 BOUND = state_radius(POWER, SIGNAL)
 
 
-def trained(activation: Activation) -> Constants:
-    return layer_constants(POWER, activation.smoothness, BOUND, SIGNAL, bias=False)
+def trained(activation: Activation) -> gradients.Constants:
+    return gradients.layer_constants(POWER, activation.smoothness, BOUND, SIGNAL, bias=False)
 
 
 def parameters(size: int) -> dict[str, Free]:
@@ -182,7 +175,7 @@ def loss_of(at: Point, squared: bool) -> tuple[Callable[[Tensor], Tensor], float
     """Return a loss of the last state with its two constants: linear, or half a squared distance."""
     if not squared:
         return lambda h: (h * at["target"]).sum(-1), 1.0, 0.0
-    return lambda h: (h - at["target"]).square().sum(-1) / 2, *squared_loss_constants(1.0, BOUND, 1.0)
+    return lambda h: (h - at["target"]).square().sum(-1) / 2, *gradients.squared_loss_constants(1.0, BOUND, 1.0)
 
 
 def truncated(activation: Activation, window: int, squared: bool) -> Attack:
@@ -190,7 +183,7 @@ def truncated(activation: Activation, window: int, squared: bool) -> Attack:
 
     def ratio(at: Point) -> Tensor:
         value, gain, smoothness = loss_of(at, squared)
-        promised = gradient_truncation_error(trained(activation), window, BOUND, gain, smoothness)
+        promised = gradients.gradient_truncation_error(trained(activation), window, BOUND, gain, smoothness)
         weights = (at["weight"], at["enter"])
         whole = gradient(activation, weights, at["input"], value)
         part = gradient(activation, weights, at["input"][:, STEPS - window :], value)
@@ -211,7 +204,7 @@ def change() -> dict[str, Free]:
 
 def sensitivity(activation: Activation) -> Attack:
     """Attack how far states move with the weights."""
-    promised = weight_sensitivity(trained(activation))
+    promised = gradients.weight_sensitivity(trained(activation))
 
     def ratio(at: Point) -> Tensor:
         here, there = (at["weight"], at["enter"]), other_weights(at, 1e-3)
@@ -226,7 +219,7 @@ def smooth(activation: Activation, squared: bool) -> Attack:
 
     def ratio(at: Point) -> Tensor:
         value, gain, smoothness = loss_of(at, squared)
-        promised = gradient_smoothness(trained(activation), gain, smoothness)
+        promised = gradients.gradient_smoothness(trained(activation), gain, smoothness)
         here, there = (at["weight"], at["enter"]), other_weights(at, 1e-2)
         moved = distance(gradient(activation, here, at["input"], value), gradient(activation, there, at["input"], value))
         return moved / (promised * distance(here, there).clamp(min=1e-6))
@@ -266,8 +259,8 @@ def descent(promised: float) -> Attack:
 def training(window: int) -> Attack:
     """Attack the distance of a linear network and of its truncated one, trained by projected gradient descent."""
     constants, rates = trained(Identity()), [0.05, 0.02, 0.01]
-    error = gradient_truncation_error(constants, window, BOUND, 1.0, 0.0)
-    promised = training_divergence(error, gradient_smoothness(constants, 1.0, 0.0), rates)
+    error = gradients.gradient_truncation_error(constants, window, BOUND, 1.0, 0.0)
+    promised = training_divergence(error, gradients.gradient_smoothness(constants, 1.0, 0.0), rates)
 
     def ratio(at: Point) -> Tensor:
         value = loss_of(at, squared=False)[0]

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, Identity, ReLU, Tanh
 from steadyrnn.bounds.gradients import Constants, layer_constants
-from steadyrnn.bounds.norms import state_radius
-from steadyrnn.bounds.parallel import (
+from steadyrnn.bounds.memory import (
     boundary_errors,
     required_warmup,
     rounding_error,
@@ -18,6 +17,7 @@ from steadyrnn.bounds.parallel import (
     swept_errors,
     warmup_error,
 )
+from steadyrnn.bounds.norms import state_radius
 from steadyrnn.bounds.parallel_gradients import (
     adjoint_error,
     masked_gradient_error,

@@ -188,14 +188,19 @@ def test_the_gradient_bound_is_given_on_a_gpu() -> None:
         assert float((found - truth).norm()) <= bound + 1e-12 * float(truth.norm())
 
 
+class Bent(Activation):
+    """Bends at zero."""
+
+    smoothness = math.inf
+    kinks = (0.0,)
+
+
 @dataclass(frozen=True)
-class Wavy(Activation):
-    """Bends at zero, and is curved beside it."""
+class Wavy(Bent):
+    """Is curved beside the kink."""
 
     name = "test_wavy"
     slopes = steepness = (0.0, 1.0)
-    smoothness = math.inf
-    kinks = (0.0,)
 
     def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
         return torch.where(x < 0, 0.0, x / 2 + (1e6 * x).sin() / 2e6)
@@ -205,13 +210,11 @@ class Wavy(Activation):
 
 
 @dataclass(frozen=True)
-class Slanted(Activation):
+class Slanted(Bent):
     """Linear on either side of zero, as it says."""
 
     name = "test_slanted"
     slopes = steepness = (0.25, 0.75)
-    smoothness = math.inf
-    kinks = (0.0,)
     homogeneous = True
 
     def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:

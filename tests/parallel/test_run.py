@@ -10,8 +10,8 @@ from torch import Tensor
 
 from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_radius
 from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_radius
+from steadyrnn.bounds.memory import rounding_error, warmup_error
 from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm, spectral_norm_bound
-from steadyrnn.bounds.parallel import rounding_error, warmup_error
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.rounding import local_rounding, sizes_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
+from steadyrnn.checks import check_count, check_finite, check_matrix, check_number
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ShapeError
 
 from .norms import ROUND_OFF, above, below, power_above, product_above, state_radius
@@ -124,7 +124,7 @@ def weight_norms(weight: Tensor, input_weight: Tensor, output_weight: Tensor) ->
         >>> [round(norm, 9) for norm in weight_norms(torch.eye(4), torch.eye(4), torch.eye(4)).recurrent]
         [1.0, 2.0]
     """
-    hidden = len(check_square("weight", weight))
+    hidden = len(check_matrix("weight", weight, square=True))
     if check_matrix("input_weight", input_weight).shape[0] != hidden:
         raise ShapeError(f"`input_weight` must have {hidden} rows as `weight`, but has shape {tuple(input_weight.shape)}.")
     if check_matrix("output_weight", output_weight).shape[1] != hidden:

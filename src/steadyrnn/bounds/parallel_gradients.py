@@ -6,9 +6,8 @@ from torch import Tensor
 from steadyrnn.checks import check_count, check_finite, check_number
 
 from .gradients import Constants
-from .memory import truncation_error
+from .memory import boundary_errors, check_rate, required_warmup, truncation_error, warmup_error
 from .norms import ROUND_OFF, above, product_above
-from .parallel import boundary_errors, check_rate, required_warmup, warmup_error
 
 __all__ = [
     "adjoint_error",

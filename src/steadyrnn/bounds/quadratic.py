@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_positive_int, check_square
+from steadyrnn.checks import check_finite, check_matrix, check_positive_int
 from steadyrnn.errors import ArgumentError, ShapeError
 from steadyrnn.linalg.lanczos import ritz_pairs
 
@@ -380,7 +380,7 @@ def solve_by_doubling(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
         the matrix equation X + A*X^{-1}A = Q. Linear Algebra and its Applications 186, 1993. Meini. Efficient computation
         of the extreme solutions of X + A*X^{-1}A = Q, X - A*X^{-1}A = Q. Mathematics of Computation 71, 2002.
     """
-    c = check_finite("matrix", check_square("matrix", matrix)).detach()
+    c = check_finite("matrix", check_matrix("matrix", matrix, square=True)).detach()
     size, negligible = len(c), torch.finfo(c.dtype).eps
     q = torch.eye(size, dtype=c.dtype, device=c.device)
     p = torch.zeros_like(q)

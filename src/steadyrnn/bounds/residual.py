@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from .memory import check_rate, geometric_sums
 from .norms import product_above
-from .parallel import check_rate, geometric_sums
 
 __all__ = ["residual_errors"]
 

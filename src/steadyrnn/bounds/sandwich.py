@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_count, check_finite, check_matrix, check_number, check_square
+from steadyrnn.checks import check_count, check_finite, check_matrix, check_number
 from steadyrnn.errors import ArgumentError, ShapeError
 
 from .norms import ROUND_OFF, above, below, power_above, product_above, spectral_norm_bound
@@ -137,7 +137,7 @@ def gradient_sandwich(
     lag = check_count("lag", lag)
     if norm not in ("spectral", "frobenius"):
         raise ArgumentError(f"`norm` must be 'spectral' or 'frobenius', but is {norm!r}.")
-    values = weight if isinstance(weight, Enclosure) else singular_enclosure(check_square("weight", weight))
+    values = weight if isinstance(weight, Enclosure) else singular_enclosure(check_matrix("weight", weight, square=True))
     identity = math.sqrt(values.size) if norm == "frobenius" else 1.0
     low = below(_power_below(min(below(values.mean * beta), sys.float_info.max), lag) * identity)
     high = product_above(power_above(product_above(values.largest, gamma), lag), identity)
@@ -176,7 +176,7 @@ def regime(weight: Tensor, steepness: tuple[float, float], dtype: torch.dtype | 
         Lin, Wang. uRNN: An Approach to Bounded Gradients. Table 1.
     """
     beta, gamma = _check_steepness(steepness)
-    values = singular_enclosure(check_square("weight", weight))
+    values = singular_enclosure(check_matrix("weight", weight, square=True))
     slack = orthogonal_tolerance(values.size, weight.dtype if dtype is None else dtype)
     slack += gamma * check_number("weight_error", weight_error)
     low = below(below(values.smallest - weight_error) * beta)

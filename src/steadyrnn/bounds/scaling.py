@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_interval, check_positive_int, check_square
+from steadyrnn.checks import check_finite, check_interval, check_matrix, check_positive_int
 from steadyrnn.errors import ArgumentError, ShapeError
 
 from .norms import ROUND_OFF, Contraction, Ellipsoid, TwoNorm, above, spectral_norm_bound
@@ -193,7 +193,7 @@ class Powers(NamedTuple):
 
 def check_recurrent(weight: Tensor) -> Tensor:
     """Return a recurrent weight if it is a finite square matrix with at least one row."""
-    if check_square("weight", weight).numel() == 0:
+    if check_matrix("weight", weight, square=True).numel() == 0:
         raise ShapeError("`weight` must have at least one row: there is no norm of states without entries.")
     return check_finite("weight", weight)
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_interval, check_matrix, check_positive_int, check_square
+from steadyrnn.checks import check_finite, check_interval, check_matrix, check_positive_int
 from steadyrnn.errors import CertificateError, ShapeError
 
 from .norms import ROUND_OFF, above, below
@@ -159,7 +159,7 @@ def unitary_size_bound(weight: Tensor, input_weight: Tensor) -> int:
         Theorem 2 of Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs.
         NeurIPS 2019. https://arxiv.org/abs/1910.13672
     """
-    size = len(check_square("weight", weight))
+    size = len(check_matrix("weight", weight, square=True))
     if len(check_matrix("input_weight", input_weight)) != size:
         raise ShapeError(f"`input_weight` must have {size} rows, as `weight` has, but has shape {tuple(input_weight.shape)}.")
     found = exact_rank(input_weight)

@@ -24,12 +24,11 @@ from .base import Claim
 from .bidirectional import BidirectionalCertificate
 from .certificate import Certificate
 from .elman import JUMP, ElmanTheory
-from .layer import LayerCertificate
+from .layer import LayerCertificate, Theory, Weights, dropout_scale, is_recurrent, read_weights
 from .on_inputs import DataCertificate, certify_on
-from .reading import Weights, is_recurrent, read_weights
 from .theories import THEORIES
 
-__all__ = ["AnyCertificate", "certify", "certify_layer", "dropout_scale", "read_layers", "recheck", "refresh"]
+__all__ = ["AnyCertificate", "certify", "certify_layer", "read_layers", "recheck", "refresh"]
 
 EFFORTS = ("auto", "full", "fast")
 """How far the search for a contraction goes."""
@@ -157,7 +156,8 @@ def certify_recurrent(layer: nn.Module, input_bound: float | None, effort: str) 
     weights = read_weights(layer)
     name, digest, scale = type(layer).__name__, digest_of(weights), dropout_scale(layer)
     if len(weights[0]) == 1:
-        layers = tuple(certify_stack([ways[0] for ways in weights], input_bound, effort, scale))
+        stack = [ways[0] for ways in weights]
+        layers = tuple(theory_of(stack[0]).certify_stack(stack, input_bound, effort, scale))
         return Certificate(name, layers, input_bound, digest, dropout_scale=scale, effort=effort)
     if len(weights) > 1:
         raise CertificateError(
@@ -169,19 +169,6 @@ def certify_recurrent(layer: nn.Module, input_bound: float | None, effort: str) 
         for way in weights[0]
     )
     return BidirectionalCertificate(name, ways, input_bound, digest)
-
-
-def certify_stack(weights: list[Weights], input_bound: float | None, effort: str, scale: float) -> list[LayerCertificate]:
-    """Return what is proven of each layer of a stack; ``scale`` is what dropout multiplies outputs by between layers."""
-    found: list[LayerCertificate] = []
-    bound, entries = input_bound, input_bound
-    for one in weights:
-        layer = certify_layer(one, bound, entries, effort)
-        found.append(layer)
-        bound, entries = (
-            scale * number if math.isfinite(scale * number) else None for number in (layer.state_bound, layer.entry_bound)
-        )
-    return found
 
 
 def certify_layer(weights: Weights, input_bound: float | None, entry_bound: float | None, effort: str) -> LayerCertificate:
@@ -196,13 +183,18 @@ def certify_layer(weights: Weights, input_bound: float | None, entry_bound: floa
     Raises:
         CertificateError: No theorem is about this kind of step.
     """
+    return theory_of(weights).certify(weights, input_bound, input_bound if entry_bound is None else entry_bound, effort)
+
+
+def theory_of(weights: Weights) -> Theory:
+    """Return what is proven of all steps of a layer's kind."""
     theory = THEORIES.get(weights.cell.record.theorem)
     if theory is None:
         raise CertificateError(
             f"No theorem covers the cell {weights.cell.record.key!r}: nothing is proven of it. Theorems are about the steps of "
             "RNN, GRU and LSTM; a cell that makes one of them says so in its record (`CellRecord.theorem`)."
         )
-    return theory.certify(weights, input_bound, input_bound if entry_bound is None else entry_bound, effort)
+    return theory
 
 
 def read_layers(module: nn.Module, input_bound: float | None = None, effort: str = "auto") -> list[LayerCertificate]:
@@ -216,7 +208,8 @@ def read_layers(module: nn.Module, input_bound: float | None = None, effort: str
     weights = read_weights(module)
     if len(weights[0]) > 1:
         raise CertificateError("A bidirectional layer has no certificate of a stack; certify each direction by itself.")
-    return certify_stack([ways[0] for ways in weights], input_bound, effort, dropout_scale(module))
+    stack = [ways[0] for ways in weights]
+    return theory_of(stack[0]).certify_stack(stack, input_bound, effort, dropout_scale(module))
 
 
 def refresh(layer: LayerCertificate, weights: Weights) -> LayerCertificate:
@@ -228,12 +221,6 @@ def refresh(layer: LayerCertificate, weights: Weights) -> LayerCertificate:
     keep, bound = [tier.contraction.norm for tier in layer.tiers], layer.input_bound
     fresh = THEORIES[weights.cell.record.theorem].certify(weights, bound, bound, "keep", keep)
     return fresh if fresh.best.stable else certify_layer(weights, bound, None, "auto")
-
-
-def dropout_scale(module: nn.Module) -> float:
-    """Return what dropout multiplies kept entries by, between layers, in the mode the module is in."""
-    rate = float(getattr(module, "dropout", 0.0) or 0.0)
-    return 1 / (1 - rate) if module.training and 0 < rate < 1 else 1.0
 
 
 def digest_of(weights: Sequence[Sequence[Weights]]) -> str:

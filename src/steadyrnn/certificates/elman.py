@@ -13,8 +13,7 @@ from steadyrnn.bounds.scaling import DIAGONAL_SCALING, diagonal_contraction, sca
 from steadyrnn.cells.base import State
 from steadyrnn.errors import CertificateError
 
-from .layer import LayerCertificate, Theory
-from .reading import Weights
+from .layer import LayerCertificate, Theory, Weights
 from .tiers import LeftOut, Search, Tier
 
 __all__ = ["TIERS", "ElmanTheory", "activation_of"]

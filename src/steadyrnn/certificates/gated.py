@@ -15,8 +15,7 @@ from steadyrnn.bounds.norms import Contraction, MaxNorm, Norm, above
 from steadyrnn.cells.base import State
 from steadyrnn.errors import CertificateError
 
-from .layer import LayerCertificate, Theory
-from .reading import Weights
+from .layer import LayerCertificate, Theory, Weights
 from .tiers import Tier
 
 __all__ = ["GRUTheory", "LSTMTheory"]

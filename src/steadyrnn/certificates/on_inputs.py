@@ -16,8 +16,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError,
 from .base import BaseCertificate, Claim, contraction_in_words
 from .certificate import Certificate, check_eps
 from .elman import activation_of
-from .layer import LayerCertificate
-from .reading import Weights
+from .layer import LayerCertificate, Weights
 from .theories import THEORIES
 
 __all__ = ["DataCertificate", "certify_on"]

@@ -12,8 +12,7 @@ from steadyrnn.cells.base import State
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.errors import CertificateError
 
-from .layer import LayerCertificate
-from .reading import Weights
+from .layer import LayerCertificate, Weights
 from .rounding import Sizes, sizes_of
 from .theories import THEORIES
 from .tiers import Tier

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadyrnn.bounds.memory import summation_error
 from steadyrnn.bounds.norms import ROUND_OFF, TINY, above
-from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.base import State
 from steadyrnn.engines.base import Recurrence, lengths_of, stack_gates
 from steadyrnn.engines.reference import recurrent_product

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from steadyrnn.bounds.memory import summation_error
 from steadyrnn.bounds.norms import above, spectral_norm_bound
-from steadyrnn.bounds.parallel import summation_error
 from steadyrnn.cells.record import CellRecord
 from steadyrnn.checks import multiplies_in_full_float32
 from steadyrnn.engines.base import Gate, Recurrence, as_gates

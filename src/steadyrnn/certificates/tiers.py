@@ -4,12 +4,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from steadyrnn.bounds.memory import truncation_error
 from steadyrnn.bounds.norms import Contraction, Norm, above
 
-from .reading import Weights
+if TYPE_CHECKING:
+    from .layer import Weights
 
 __all__ = ["LeftOut", "Search", "Tier"]
 
@@ -65,7 +66,7 @@ class Search(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def find(self, weights: Weights, known: Sequence[Contraction], effort: str) -> Contraction | LeftOut | None:
+    def find(self, weights: "Weights", known: Sequence[Contraction], effort: str) -> Contraction | LeftOut | None:
         """Return the best contraction in a norm of this kind, why it was not looked for, or None where it adds nothing.
 
         Args:
@@ -75,5 +76,5 @@ class Search(ABC):
         """
 
     @abstractmethod
-    def renew(self, weights: Weights, norm: Norm) -> Contraction | None:
+    def renew(self, weights: "Weights", norm: Norm) -> Contraction | None:
         """Return the contraction of other weights in a norm found before; None for a norm of another kind."""

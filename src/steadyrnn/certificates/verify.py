@@ -30,9 +30,9 @@ from steadyrnn.errors import (
 from steadyrnn.layers.sequence import Opened, check_input, check_states, open_sequence
 
 from .certify import certify_layer, check_bound, check_effort, cover_rounding, digest_of, only_layer
+from .layer import Weights, cell_of, is_recurrent, read_weights, used_tensors
 from .layer_errors import LayerErrors, layer_errors
 from .proof import Proof, covering_state, proof_of, recurrence_of, round_coarsely
-from .reading import Weights, cell_of, is_recurrent, read_weights, used_tensors
 from .theories import THEORIES
 from .verification import LayerVerification, Verification
 

@@ -134,7 +134,7 @@ class Membership(NamedTuple):
         name: The weight's name.
         constraint: What keeps it in its set, for messages.
         violation: How far outside the set it is.
-        allowed: How far rounding may leave it outside.
+        allowed: How far rounding may leave it outside; may be 0 for a weight that is not outside.
     """
 
     name: str

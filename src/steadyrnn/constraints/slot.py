@@ -271,8 +271,10 @@ def can_leave(constraint: Constraint) -> bool:
 
 def membership_of(constraint: Constraint, weight: Tensor) -> Membership:
     """Return where a weight is; one in float64 may have been stored in float32, and be outside by that rounding."""
+    violation = float(constraint.violation(weight))
     narrow = torch.float32 if weight.dtype == torch.float64 else weight.dtype
-    return Membership("", str(constraint), float(constraint.violation(weight)), membership_tolerance(weight, narrow))
+    allowed = membership_tolerance(weight, narrow) if violation > 0 else 0.0  # whose decomposition a member does not need
+    return Membership("", str(constraint), violation, allowed)
 
 
 def _remember(slot: Slot, *_: object) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from steadyrnn.activations import Activation
 from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.bounds.unitary import sigmoid_dilation_error, tanh_dilation_error
-from steadyrnn.certificates.reading import Weights
+from steadyrnn.certificates.layer import Weights
 from steadyrnn.linalg.dilation import orthogonal_dilation
 
 from .dilate import SQUARINGS, Ball, Extension

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.activations import Activation
-from steadyrnn.certificates.reading import Weights, read_weights
-from steadyrnn.checks import check_finite, check_square, without_autocast
+from steadyrnn.certificates.layer import Weights, read_weights
+from steadyrnn.checks import check_finite, check_matrix, without_autocast
 from steadyrnn.errors import ArgumentError, ConversionError, ShapeError
 from steadyrnn.layers.rnn import RNN
 
@@ -65,7 +65,7 @@ def change_basis(rnn: nn.Module, matrix: Tensor) -> ChangedBasis:
         NeurIPS 2019. https://arxiv.org/abs/1910.13672
     """
     ours = as_rnn(rnn)
-    check_finite("matrix", check_square("matrix", matrix))
+    check_finite("matrix", check_matrix("matrix", matrix, square=True))
     if len(matrix) != ours.hidden_size:
         raise ShapeError(f"`matrix` must have {ours.hidden_size} rows (hidden_size), but has shape {tuple(matrix.shape)}.")
     forth = matrix.detach().double().cpu()

@@ -12,7 +12,7 @@ from steadyrnn.activations import Activation
 from steadyrnn.bounds.norms import ROUND_OFF, above, spectral_norm_bound
 from steadyrnn.bounds.scaling import best_scaling, scaled_rate
 from steadyrnn.bounds.unitary import dilation_radius
-from steadyrnn.certificates.reading import Weights
+from steadyrnn.certificates.layer import Weights
 from steadyrnn.errors import ConversionError
 from steadyrnn.linalg.dilation import defect_rank, monomial_scaling, orthogonal_dilation
 

@@ -12,7 +12,7 @@ from steadyrnn.bounds.norms import above, below, input_slack
 from steadyrnn.certificates.base import format_above
 from steadyrnn.certificates.certificate import Certificate
 from steadyrnn.certificates.certify import certify, digest_of
-from steadyrnn.certificates.reading import read_weights
+from steadyrnn.certificates.layer import read_weights
 from steadyrnn.checks import assert_async, check_finite, check_number, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer

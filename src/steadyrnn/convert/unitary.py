@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.bounds.unitary import unitary_size_bound
-from steadyrnn.certificates.reading import read_weights
+from steadyrnn.certificates.layer import read_weights
 from steadyrnn.checks import without_autocast
 from steadyrnn.errors import CertificateError, ConversionError
 from steadyrnn.layers.rnn import RNN

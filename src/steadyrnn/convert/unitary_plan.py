@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.bounds.norms import above, input_slack
-from steadyrnn.certificates.reading import Weights, read_weights
+from steadyrnn.certificates.layer import Weights, read_weights
 from steadyrnn.checks import check_interval, check_positive_int
 from steadyrnn.errors import ArgumentError, ConversionError
 from steadyrnn.layers.rnn import RNN

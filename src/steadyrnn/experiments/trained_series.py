@@ -6,7 +6,7 @@ from typing import Any
 from .base import Claim, Series
 from .published.base import Published
 
-__all__ = ["claim_perplexity", "make_claim", "search_series", "train_series"]
+__all__ = ["claim_lower_perplexity", "claim_perplexity", "make_claim", "search_series", "train_series"]
 
 _TRAINING = "steadyrnn.experiments.training"
 
@@ -41,6 +41,14 @@ def claim_perplexity(series: str, key: str, number: Published, split: str, text:
     judged |= {"own": True} if own else {}
     judge = "steadyrnn.experiments.scores:judge_printed"
     return Claim(f"{series}/{split}", f"{text}{promised}", f"{number.value:g}", number.place, judge, key, judged)
+
+
+def claim_lower_perplexity(name: str, first: str, then: str, labels: tuple[str, str, str], says: str, place: str) -> Claim:
+    """Return the claim that a series has a lower test perplexity than another; ``labels`` are theirs, and how both ran."""
+    better, worse, how = labels
+    text = f"{better} has a lower test perplexity than {worse}{how}"
+    judge = "steadyrnn.experiments.scores:judge_order"
+    return make_claim(name, text, says, place, judge, first=[first], then=[then], score="perplexity", higher=False)
 
 
 def make_claim(name: str, text: str, says: str, place: str, judge: str, **arguments: Any) -> Claim:

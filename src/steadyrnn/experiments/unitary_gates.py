@@ -4,7 +4,7 @@ from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.lin import VALUES
-from .trained_series import claim_perplexity, search_series, train_series
+from .trained_series import claim_lower_perplexity, claim_perplexity, search_series, train_series
 
 __all__ = ["EXPERIMENTS"]
 
@@ -80,12 +80,9 @@ def _orders(start: str, short: int, long: int) -> tuple[Claim, ...]:
         ("wins", long, "ugru", "gru", '"but better with BPTT=150"'),
     )
     return tuple(
-        Claim(
-            f"{start}{name}", f"{_LABELS[first]} has a lower test perplexity than {_LABELS[then]}, gradients over {bptt} steps",
-            says, "Section 5.3", f"{_SCORES}:judge_order",
-            arguments={
-                "first": [f"{start}{first}/{bptt}"], "then": [f"{start}{then}/{bptt}"], "score": "perplexity", "higher": False,
-            },
+        claim_lower_perplexity(
+            f"{start}{name}", f"{start}{first}/{bptt}", f"{start}{then}/{bptt}",
+            (_LABELS[first], _LABELS[then], f", gradients over {bptt} steps"), says, "Section 5.3",
         )
         for name, bptt, first, then, says in said
     )  # fmt: skip

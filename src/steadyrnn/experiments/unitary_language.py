@@ -5,11 +5,10 @@ from typing import Any
 
 from .base import Claim, Experiment, Series
 from .published.lin import VALUES
-from .trained_series import claim_perplexity, search_series, train_series
+from .trained_series import claim_lower_perplexity, claim_perplexity, search_series, train_series
 
 __all__ = ["EXPERIMENTS"]
 
-_SCORES = "steadyrnn.experiments.scores"
 _NORMS = "steadyrnn.experiments.gradient_norms"
 _LOSSES = "steadyrnn.experiments.loss_curves"
 _SENTENCES = "steadyrnn.experiments.sentences"
@@ -98,12 +97,9 @@ def _orders(start: str, how: str) -> tuple[Claim, ...]:
         ("leaky-relu", "rnn", "urnn", '"its worse performance", the uRNN with leaky ReLU'),
     )
     return tuple(
-        Claim(
-            f"{start}order/{name}", f"{_LABELS[first]} has a lower test perplexity than {_LABELS[then]} with {name}{how}",
-            says, "Section 5.2", f"{_SCORES}:judge_order",
-            arguments={
-                "first": [f"{start}{first}/{name}"], "then": [f"{start}{then}/{name}"], "score": "perplexity", "higher": False,
-            },
+        claim_lower_perplexity(
+            f"{start}order/{name}", f"{start}{first}/{name}", f"{start}{then}/{name}",
+            (_LABELS[first], _LABELS[then], f" with {name}{how}"), says, "Section 5.2",
         )
         for name, first, then, says in said
     )  # fmt: skip

@@ -14,7 +14,7 @@ from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
 from .arguments import check_dropout, refuse_positional, refuse_projection, with_shared_arguments
-from .sequence import Opened, check_input, check_states, check_traced, close_sequence, open_sequence, warn_of_layout
+from .sequence import Opened, check_traced, close_call, initial_states, open_call, warn_of_layout
 from .weights import RecurrentWeights, TransitionLike
 
 __all__ = ["RecurrentLayer"]
@@ -98,15 +98,9 @@ class RecurrentLayer(RecurrentWeights):
             for direction in range(self.directions):
                 self._add(self.suffix(layer, direction), width, constraints, self.learn_initial_state, kwargs)
 
-    @property
-    def directions(self) -> int:
-        """Return 2 if bidirectional, else 1."""
-        return 2 if self.bidirectional else 1
-
-    @staticmethod
-    def suffix(layer: int, direction: int) -> str:
-        """Return the end of the parameter names of a layer in a direction, as torch writes it."""
-        return f"_l{layer}{'_reverse' if direction else ''}"
+    def suffixes(self) -> list[str]:
+        """Return the ends of the parameter names of all layers and directions, in torch's order."""
+        return [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -117,8 +111,7 @@ class RecurrentLayer(RecurrentWeights):
             *(["bias_ih"] if self.bias else []),
             *(["bias_hh"] if self.bias is True else []),
         ]
-        ends = [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
-        return [[getattr(self, f"{name}{end}") for name in names] for end in ends]
+        return [[getattr(self, f"{name}{end}") for name in names] for end in self.suffixes()]
 
     def flatten_parameters(self) -> None:
         """Do nothing: torch's layers need it for cuDNN, ours do not; here so that code that calls it runs."""
@@ -164,50 +157,13 @@ class RecurrentLayer(RecurrentWeights):
         check_traced(input, lengths)
         if isinstance(input, Tensor):
             check_dense("input", input)
-        opened, batched, given = self._open(input, hx, lengths)
+        opened, batched, given = open_call(self, input, hx, lengths)
         doubtful = given is None and batched and opened.batch_sizes is None and not self.batch_first
         if doubtful and not self._warned and warn_of_layout(self, opened.data):
             self._warned = True
         with without_autocast(opened.data.device):
-            output, states = self._run_stack(opened, self._start(opened, given))
-        return self._close(output, states, opened, input, batched)
-
-    def _open(
-        self, input: Tensor | PackedSequence, hx: Any, lengths: Tensor | Sequence[int] | None
-    ) -> tuple[Opened, bool, State | None]:
-        """Check the arguments of a call; what runs a layer begins with this and ends with :meth:`_close`.
-
-        Returns:
-            The input in the dtype to compute in, whether it had a batch dimension, and the user's states, each
-            (L * directions, B, H), None where none are given.
-        """
-        opened, batched = open_sequence(input, lengths, self.batch_first)
-        weight, places, rows = self.weight_ih_l0, self.num_layers * self.directions, opened.data.shape[1]
-        dtype = check_input(self, opened.data, weight)
-        expected = (places, rows, self.hidden_size) if batched else (places, self.hidden_size)
-        given = check_states(self._states(hx), expected, weight)
-        if given is not None and not batched:
-            given = tuple(state.unsqueeze(1) for state in given)
-        return opened._replace(data=opened.data.to(dtype)), batched, given
-
-    def _close(
-        self, output: Tensor, states: State, opened: Opened, input: Tensor | PackedSequence, batched: bool
-    ) -> tuple[Tensor | PackedSequence, Any]:
-        """Return outputs (T, B, O) and final states in the form of the user's input."""
-        finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)
-        return close_sequence(output, opened, input, batched, self.batch_first), self._final(finals)
-
-    def _start(self, opened: Opened, given: State | None) -> State:
-        """Return initial states, each (L * directions, B, H), rows sorted as the data's."""
-        rows, dtype = opened.data.shape[1], opened.data.dtype
-        if given is not None:
-            return tuple(opened.arrange(state.to(dtype)) for state in given)
-        places = self.num_layers * self.directions
-        if not self.learn_initial_state:
-            return tuple(opened.data.new_zeros(places, rows, self.hidden_size) for _ in self.cell.record.state_names)
-        ends = [self.suffix(layer, way) for layer in range(self.num_layers) for way in range(self.directions)]
-        learned = [torch.stack([getattr(self, f"{name}{end}") for end in ends]) for name in self._state_names()]
-        return tuple(state.to(dtype).unsqueeze(1).expand(places, rows, self.hidden_size) for state in learned)
+            output, states = self._run_stack(opened, initial_states(self, opened, given))
+        return close_call(self, output, states, opened, input, batched)
 
     def _run_stack(self, opened: Opened, start: State) -> tuple[Tensor, State]:
         """Run every layer; return the last one's outputs (T, B, directions * H) and all final states."""

@@ -1,8 +1,8 @@
-"""The input of a call: what is refused, and packed sequences and lengths as padded tensors, longest row first."""
+"""The arguments of a call: what is refused, and packed sequences and lengths as padded tensors, longest row first."""
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +20,18 @@ from steadyrnn.errors import (
     ShapeError,
 )
 
+if TYPE_CHECKING:
+    from .base import RecurrentLayer
+
 __all__ = [
     "Opened",
     "check_input",
     "check_states",
     "check_traced",
+    "close_call",
     "close_sequence",
+    "initial_states",
+    "open_call",
     "open_sequence",
     "warn_of_layout",
 ]
@@ -50,6 +56,45 @@ class Opened(NamedTuple):
     def recover(self, state: Tensor) -> Tensor:
         """Put rows of a state (..., B, H) back into the user's order."""
         return state if self.restore is None else state.index_select(-2, self.restore)
+
+
+def open_call(
+    layer: "RecurrentLayer", input: Tensor | PackedSequence, hx: Any, lengths: Tensor | Sequence[int] | None
+) -> tuple[Opened, bool, State | None]:
+    """Check the arguments of a call; what runs a layer begins with this and ends with :func:`close_call`.
+
+    Returns:
+        The input in the dtype to compute in, whether it had a batch dimension, and the user's states, each
+        (L * directions, B, H), None where none are given.
+    """
+    opened, batched = open_sequence(input, lengths, layer.batch_first)
+    weight, places, rows = layer.weight_ih_l0, layer.num_layers * layer.directions, opened.data.shape[1]
+    dtype = check_input(layer, opened.data, weight)
+    expected = (places, rows, layer.hidden_size) if batched else (places, layer.hidden_size)
+    given = check_states(layer._states(hx), expected, weight)
+    if given is not None and not batched:
+        given = tuple(state.unsqueeze(1) for state in given)
+    return opened._replace(data=opened.data.to(dtype)), batched, given
+
+
+def initial_states(layer: "RecurrentLayer", opened: Opened, given: State | None) -> State:
+    """Return initial states, each (L * directions, B, H), rows sorted as the data's."""
+    rows, dtype = opened.data.shape[1], opened.data.dtype
+    if given is not None:
+        return tuple(opened.arrange(state.to(dtype)) for state in given)
+    places = layer.num_layers * layer.directions
+    if not layer.learn_initial_state:
+        return tuple(opened.data.new_zeros(places, rows, layer.hidden_size) for _ in layer.cell.record.state_names)
+    learned = [torch.stack([getattr(layer, f"{name}{end}") for end in layer.suffixes()]) for name in layer._state_names()]
+    return tuple(state.to(dtype).unsqueeze(1).expand(places, rows, layer.hidden_size) for state in learned)
+
+
+def close_call(
+    layer: "RecurrentLayer", output: Tensor, states: State, opened: Opened, input: Tensor | PackedSequence, batched: bool
+) -> tuple[Tensor | PackedSequence, Any]:
+    """Return outputs (T, B, O) and final states in the form of the user's input."""
+    finals = tuple(opened.recover(s) if batched else s.squeeze(1) for s in states)
+    return close_sequence(output, opened, input, batched, layer.batch_first), layer._final(finals)
 
 
 def open_sequence(

@@ -138,6 +138,16 @@ class RecurrentWeights(Holder, Projected, ABC):
         self._joint: dict[str, StableLSTM] = {}
         self._inits: dict[str, Constraint] = {}
 
+    @property
+    def directions(self) -> int:
+        """Return 2 if bidirectional, else 1."""
+        return 2 if getattr(self, "bidirectional", False) else 1
+
+    @staticmethod
+    def suffix(layer: int, direction: int) -> str:
+        """Return the end of the parameter names of a layer in a direction, as torch writes it."""
+        return f"_l{layer}{'_reverse' if direction else ''}"
+
     def __prepare_scriptable__(self) -> NoReturn:
         """Refuse ``torch.jit.script``, which asks this before anything else."""
         refuse_script(self)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from steadyrnn.checks import carries_transform, check_finite, check_square, without_autocast
+from steadyrnn.checks import carries_transform, check_finite, check_matrix, without_autocast
 from steadyrnn.errors import ConstraintError
 
 from .exponential import angles_of_skew, skew_part, turn_planes
@@ -46,7 +46,7 @@ def cayley(skew: Tensor) -> Tensor:
         Helfrich, Willmott, Ye. Orthogonal Recurrent Neural Networks with Scaled Cayley Transform. ICML 2018.
         https://arxiv.org/abs/1707.09520
     """
-    check_square("skew", skew)
+    check_matrix("skew", skew, square=True)
     if _is_large(skew):
         return _LargeCayley.apply(skew)  # type: ignore[no-any-return, no-untyped-call]
     identity = torch.eye(len(skew), dtype=skew.dtype, device=skew.device)
@@ -113,7 +113,7 @@ def cayley_inverse(matrix: Tensor) -> Tensor:
         tensor([[ 0.,  1.],
                 [-1.,  0.]])
     """
-    check_finite("matrix", check_square("matrix", matrix))
+    check_finite("matrix", check_matrix("matrix", matrix, square=True))
     if matrix.numel() == 0:
         return matrix.clone()
     wide = matrix.double()

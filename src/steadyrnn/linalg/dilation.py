@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_square
+from steadyrnn.checks import check_finite, check_matrix
 from steadyrnn.errors import ConstraintError
 
 __all__ = ["defect_rank", "dilation_tolerance", "monomial_scaling", "orthogonal_dilation"]
@@ -42,7 +42,7 @@ def defect_rank(matrix: Tensor, tolerance: float | None = None) -> int:
         >>> defect_rank(torch.diag(torch.tensor([1.0, 0.5, 0.0])))
         2
     """
-    wide = check_finite("matrix", check_square("matrix", matrix)).double()
+    wide = check_finite("matrix", check_matrix("matrix", matrix, square=True)).double()
     slack = dilation_tolerance(len(wide)) if tolerance is None else tolerance
     return int((torch.linalg.svdvals(wide) < 1 - slack).sum())
 
@@ -84,7 +84,7 @@ def orthogonal_dilation(matrix: Tensor, tolerance: float | None = None) -> Tenso
         Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs.
         NeurIPS 2019. https://arxiv.org/abs/1910.13672
     """
-    wide = check_finite("matrix", check_square("matrix", matrix)).double()
+    wide = check_finite("matrix", check_matrix("matrix", matrix, square=True)).double()
     slack = dilation_tolerance(len(wide)) if tolerance is None else tolerance
     left, values, right = torch.linalg.svd(wide)
     largest = float(values.max()) if len(values) else 0.0
@@ -122,7 +122,7 @@ def monomial_scaling(matrix: Tensor) -> Tensor | None:
         >>> monomial_scaling(shift)
         tensor([0.5000, 1.0000, 2.0000], dtype=torch.float64)
     """
-    gains = check_finite("matrix", check_square("matrix", matrix)).double().abs()
+    gains = check_finite("matrix", check_matrix("matrix", matrix, square=True)).double().abs()
     links = gains != 0
     if bool((links.sum(0) > 1).any()) or bool((links.sum(1) > 1).any()):
         return None

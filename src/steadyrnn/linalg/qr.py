@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from steadyrnn.checks import check_finite, check_matrix, check_square
+from steadyrnn.checks import check_finite, check_matrix
 from steadyrnn.errors import ArgumentError, ShapeError
 
 __all__ = ["householder_qr", "reflectors_of_matrix", "reflectors_of_orthogonal", "split_orthogonal"]
@@ -68,7 +68,7 @@ def reflectors_of_orthogonal(matrix: Tensor) -> tuple[Tensor, float]:
         Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
         ICML 2018, Theorem 1. https://arxiv.org/abs/1803.09327
     """
-    check_finite("matrix", check_square("matrix", matrix))
+    check_finite("matrix", check_matrix("matrix", matrix, square=True))
     _check_not_empty(matrix)
     columns, rest = _reduce(matrix, len(matrix) - 1, nonzero=True)
     return columns, 1.0 if rest[-1, -1] >= 0 else -1.0
@@ -146,7 +146,7 @@ def split_orthogonal(matrix: Tensor, k1: int, k2: int) -> tuple[Tensor, Tensor]:
         Zhang, Lei, Dhillon. Stabilizing Gradients for Deep Neural Networks via Efficient SVD Parameterization.
         ICML 2018, Theorem 3. https://arxiv.org/abs/1803.09327
     """
-    check_finite("matrix", check_square("matrix", matrix))
+    check_finite("matrix", check_matrix("matrix", matrix, square=True))
     n = len(matrix)
     if min(k1, k2) < 1 or k1 + k2 > n + 2:
         raise ArgumentError(

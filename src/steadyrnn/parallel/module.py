@@ -11,9 +11,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import above, input_slack, product_above
 from steadyrnn.cells.base import State
-from steadyrnn.certificates.certify import certify_layer, dropout_scale, read_layers, refresh
-from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.reading import read_weights
+from steadyrnn.certificates.certify import certify_layer, refresh
+from steadyrnn.certificates.layer import LayerCertificate, dropout_scale, read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
 from steadyrnn.certificates.theories import THEORIES
 from steadyrnn.checks import carries_transform, disable_compile, without_autocast
@@ -22,7 +21,7 @@ from steadyrnn.engines.async_result import AsyncResult, largest_norm
 from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.sequence import Opened
+from steadyrnn.layers.sequence import Opened, close_call, initial_states, open_call
 
 from .gradients import gradient_refusal
 from .plan import Request, measure_decay, share_tolerance, stack_gain
@@ -134,7 +133,7 @@ class Parallel(nn.Module):
             EngineError: Forward-mode AD or a ``torch.func`` transform is at work.
         """
         layer = self.layer
-        opened, batched, given = layer._open(input, hx, lengths)
+        opened, batched, given = open_call(layer, input, hx, lengths)
         if carries_transform(opened.data, *layer.parameters()):
             raise EngineError(
                 "Windows are proven from numbers, which forward-mode AD and torch.func do not give: use the layer."
@@ -150,12 +149,12 @@ class Parallel(nn.Module):
             stale = True
         if stale:  # weights were changed behind torch's back: what was run was not what was proven
             output, states = self._run(opened, given, self._prove(trust=False)[0], None)
-        return layer._close(output, states, opened, input, batched)
+        return close_call(layer, output, states, opened, input, batched)
 
     def _run(self, opened: Opened, given: State | None, proven: Proven, comparison: Comparison | None) -> tuple[Tensor, State]:
         """Run every layer with what is proven of it."""
         with without_autocast(opened.data.device):
-            start = self.layer._start(opened, given)
+            start = initial_states(self.layer, opened, given)
             certificates = proven.certificates if given is None else self._covering(proven.certificates, start)
             return self._run_stack(opened, start, certificates, proven, given is None, comparison)
 
@@ -210,9 +209,11 @@ class Parallel(nn.Module):
         """Return certificates: those known, verified for the weights as they are now, or new ones."""
         if self.layer.cell.record.activation is None:
             return self._read_gated(None)
+        stack = [weights for (weights,) in read_weights(self.layer)]
         if known is None:
-            return read_layers(self.layer, self._covered(), "auto")
-        return [refresh(one, now) for one, (now,) in zip(known.certificates, read_weights(self.layer), strict=True)]
+            theory = THEORIES[self.layer.cell.record.theorem]
+            return theory.certify_stack(stack, self._covered(), "auto", dropout_scale(self.layer))
+        return [refresh(one, now) for one, now in zip(known.certificates, stack, strict=True)]
 
     def _read_gated(self, initial: Sequence[State] | None) -> list[LayerCertificate]:
         """Return certificates of gated layers, for these bounds on their initial states."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadyrnn.bounds.memory import required_warmup, rounding_error
 from steadyrnn.bounds.norms import MaxNorm, above, product_above, state_radius
-from steadyrnn.bounds.parallel import required_warmup, rounding_error
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes, local_rounding
 from steadyrnn.engines.async_result import LargestNorms

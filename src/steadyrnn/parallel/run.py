@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steadyrnn.bounds.memory import truncation_error
+from steadyrnn.bounds.memory import boundary_errors, swept_errors, truncation_error
 from steadyrnn.bounds.norms import ROUND_OFF, Contraction, above
-from steadyrnn.bounds.parallel import boundary_errors, swept_errors
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes
@@ -137,8 +136,8 @@ class WindowRun:
 
     Window 0 starts from the true state. The others start from zero, and throw away their warm-up. After the first pass
     :meth:`sweep` starts every window from where the one before it ended, as often as wanted. The bound is that of
-    :func:`~steadyrnn.bounds.parallel.swept_errors`, and before any sweep also the a-priori one; it holds up to the rounding
-    of :func:`~steadyrnn.bounds.parallel.rounding_error`: a computed step is an exact one plus at most :math:`\delta`, so with
+    :func:`~steadyrnn.bounds.memory.swept_errors`, and before any sweep also the a-priori one; it holds up to the rounding
+    of :func:`~steadyrnn.bounds.memory.rounding_error`: a computed step is an exact one plus at most :math:`\delta`, so with
     :math:`D = \delta / (1 - \lambda)` the computed states are within :math:`e_j + D` of the true ones.
 
     Gradients flow through warm-up and sweeps.

@@ -11,7 +11,7 @@ from steadyrnn.activations import Activation
 from steadyrnn.bounds.norms import ROUND_OFF, above, below, power_above, product_above, spectral_norm_bound
 from steadyrnn.bounds.sandwich import gradient_sandwich, singular_enclosure
 from steadyrnn.certificates.certify import read_layers
-from steadyrnn.certificates.reading import Weights
+from steadyrnn.certificates.layer import Weights
 from steadyrnn.errors import CertificateError
 
 from .adjoint import matrix_norms

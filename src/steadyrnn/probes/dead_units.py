@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.activations import Activation
-from steadyrnn.certificates.reading import Weights
+from steadyrnn.certificates.layer import Weights
 from steadyrnn.errors import ArgumentError, ShapeError
 
 from .unrolled import Unrolled, unroll

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.cells.base import State
-from steadyrnn.certificates.reading import Weights, read_weights
+from steadyrnn.certificates.layer import Weights, read_weights
 from steadyrnn.checks import check_finite, without_autocast
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine

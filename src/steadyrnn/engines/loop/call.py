@@ -28,11 +28,6 @@ class Call(NamedTuple):
     reverse: bool
 
     @property
-    def members(self) -> int | None:
-        """R of a group, None for one network."""
-        return self.weight_ih.shape[0] if self.weight_ih.dim() == 3 else None
-
-    @property
     def times(self) -> range:
         """The times in the order in which they are run."""
         steps = self.input.shape[0]

@@ -140,6 +140,7 @@ class Family(ABC):
         self.call = call
         self.steps, self.batch = call.input.shape[0], call.input.shape[1]
         self.hidden = call.state[0].shape[1]
+        self.members = call.weight_ih.shape[0] if call.weight_ih.dim() == 3 else None  # R of a group
 
     @abstractmethod
     def forward(self, keep: bool) -> Forward:
@@ -186,8 +187,8 @@ class Family(ABC):
 
     def project(self, bias: Tensor | None, out: Tensor) -> Tensor:
         """Write the input part of every gate at every time to ``out`` (T, B, G * H): one product, outside the loop."""
-        if self.call.members is not None:
-            return self.project_group(bias, out, self.call.members)
+        if self.members is not None:
+            return self.project_group(bias, out, self.members)
         flat_in, flat_out = flat(self.call.input), out.view(self.steps * self.batch, out.shape[-1])
         if bias is None:
             torch.mm(flat_in, self.call.weight_ih.t(), out=flat_out)
@@ -247,28 +248,27 @@ class Family(ABC):
 
     def outside(self, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Return the gradients of input, input weight and input bias from the gates' adjoint (T, B, G * H)."""
-        members = self.call.members
-        if members is None:
+        if self.members is None:
             grad_w = flat(adjoint).t() @ flat(self.call.input)
         else:
-            grad_w = multiply_members(adjoint, self.call.input, members)
+            grad_w = multiply_members(adjoint, self.call.input, self.members)
         return self.grad_input(adjoint, needs_input), grad_w, None if self.call.bias_ih is None else self.sum_rows(adjoint)
 
     def sum_rows(self, adjoint: Tensor) -> Tensor:
         """Return the gradient of a bias, (N,) or (R, N), from the adjoint (T, B, N) of what it was added to."""
-        if self.call.members is None:
+        if self.members is None:
             return flat(adjoint).sum(0)
-        return adjoint.view(self.steps, self.call.members, self.batch // self.call.members, adjoint.shape[-1]).sum((0, 2))
+        return adjoint.view(self.steps, self.members, self.batch // self.members, adjoint.shape[-1]).sum((0, 2))
 
     def grad_input(self, adjoint: Tensor, needed: bool) -> Tensor | None:
         """Return the gradient of the input, where it is needed, from the gates' adjoint (T, B, G * H)."""
         if not needed:
             return None
-        if self.call.members is None:
+        if self.members is None:
             return (flat(adjoint) @ self.call.weight_ih).view(self.call.input.shape)
-        each = self.batch // self.call.members
-        grad = torch.bmm(split_members(adjoint, self.call.members), self.call.weight_ih)  # (R, T * B, D)
-        return grad.view(self.call.members, self.steps, each, grad.shape[-1]).transpose(0, 1).reshape(self.call.input.shape)
+        each = self.batch // self.members
+        grad = torch.bmm(split_members(adjoint, self.members), self.call.weight_ih)  # (R, T * B, D)
+        return grad.view(self.members, self.steps, each, grad.shape[-1]).transpose(0, 1).reshape(self.call.input.shape)
 
     def carry(self, grad: Tensor | None, like: Tensor) -> Tensor:
         """Return the adjoint of the final state as a tensor the loop may overwrite (and return as the initial one's)."""

@@ -4,6 +4,9 @@ from .base import Published, listed
 
 __all__ = ["PATTERNS", "VALUES"]
 
+_DATA, _RUNS = "Synthetic Data Generation", "Numerical Simulation"
+"""Sections of the poster."""
+
 PATTERNS = {
     "theorem<number>/states-per-state": "states of the unitary network per state of the contractive one",
     "synthetic/hidden-units": "states of the true system",
@@ -20,8 +23,6 @@ PATTERNS = {
     "figure<number>/snr": "signal-to-noise ratio of the outputs, dB, in the caption",
 }
 """What the keys of ``VALUES`` mean."""
-
-_DATA, _RUNS = "Synthetic Data Generation", "Numerical Simulation"
 
 VALUES: dict[str, Published] = {
     "theorem1/states-per-state": Published(

@@ -64,14 +64,17 @@ _SLOPES = tabulated(
     },
 )
 
+
+def _scores_by_length(*lengths: int) -> dict[str, str]:
+    """Return the columns of Tables 3 and 4."""
+    scores = {"loss": "Loss", "accuracy": "Acc. (%)"}
+    return {f"{n}/{score}": f"{header}, N = {n}" for score, header in scores.items() for n in lengths}
+
+
 _EARLY = "Training was stopped early."
 _RECALL = tabulated(
     "Table 3",
-    {
-        f"{n}/{score}": f"{header}, N = {n}"
-        for score, header in (("loss", "Loss"), ("accuracy", "Acc. (%)"))
-        for n in (20, 50, 100)
-    },
+    _scores_by_length(20, 50, 100),
     {
         "rnn": ("RNN", (2.33, 2.33, 2.33, 10.22, 10.56, 0.936)),
         "urnn": ("uRNN", (0.01, 0.01, 0.01, 99.98, 100.00, 100.00)),
@@ -84,11 +87,7 @@ _RECALL = tabulated(
 
 _LARGEST = tabulated(
     "Table 4",
-    {
-        f"{n}/{score}": f"{header}, N = {n}"
-        for score, header in (("loss", "Loss"), ("accuracy", "Acc. (%)"))
-        for n in (100, 200, 400)
-    },
+    _scores_by_length(100, 200, 400),
     {
         "rnn": ("RNN", (1.52, 2.12, 1.20, 38.12, 34.15, 15.23)),
         "urnn": ("uRNN", (0.31, 0.21, 0.10, 92.01, 80.45, 56.73)),

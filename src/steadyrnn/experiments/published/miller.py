@@ -4,6 +4,15 @@ from .base import Published, listed
 
 __all__ = ["PATTERNS", "VALUES"]
 
+_TWICE = (
+    "The paper prints 146.7 for two networks: the unconstrained one of Section 7.2 (256 units, learning rate 2, dropout 0.25, "
+    "length 35) and the one of Figure 2 (1500 units, learning rate 5, dropout 0.65, length 65)."
+)
+_SMOOTH = "The paper contradicts itself, 1 and 2; tanh is 4/(3 sqrt 3) = 0.7698-smooth."
+_SPREAD = "The paper does not say whether it is a variance or a standard deviation."
+_DEFAULT = "Printed in the description of the RNN; for the LSTM the text says nothing but defaults."
+_LAB, _STABLE, _LONG = (f"Appendix A.5, {part}" for part in ("Synthetic data", "Stable models", "Vanishing gradients"))
+
 PATTERNS = {
     "section6.2/tanh/<constant>": "constants of tanh: smoothness and Lipschitz constant",
     "appendixA.3/<activation>/<constant>": "constants of activations: smoothness and Lipschitz constant",
@@ -28,15 +37,6 @@ PATTERNS = {
     "appendixA.5/vanishing/<model>/<setting>": "networks of Figures 2 and 3, one of the two models",
 }
 """What the keys of ``VALUES`` mean."""
-
-_TWICE = (
-    "The paper prints 146.7 for two networks: the unconstrained one of Section 7.2 (256 units, learning rate 2, dropout 0.25, "
-    "length 35) and the one of Figure 2 (1500 units, learning rate 5, dropout 0.65, length 65)."
-)
-_SMOOTH = "The paper contradicts itself, 1 and 2; tanh is 4/(3 sqrt 3) = 0.7698-smooth."
-_SPREAD = "The paper does not say whether it is a variance or a standard deviation."
-_DEFAULT = "Printed in the description of the RNN; for the LSTM the text says nothing but defaults."
-_LAB, _STABLE, _LONG = (f"Appendix A.5, {part}" for part in ("Synthetic data", "Stable models", "Vanishing gradients"))
 
 _THEORY = {
     "section6.2/tanh/smoothness": Published(1, 'Section 6.2: "tanh, which is 1-smooth and 1-Lipschitz", first number', _SMOOTH),
