@@ -167,9 +167,23 @@ class Run:
         checksums of them and of ``config.json``, by which :meth:`load` and :meth:`check_metrics` know them again.
         """
         folder = check_writable(self.folder, CHECKPOINTS, check_name("name", name), DOCUMENT).parent
+        save_checkpoint(folder, tensors, facts, self.mark())
+
+    def mark(self) -> dict[str, Any]:
+        """Make the metrics so far durable, and return checksums of them and of ``config.json``: see :meth:`check_mark`."""
         metrics = self._writer()
         metrics.sync()
-        save_checkpoint(folder, tensors, facts, {"config": self._config_digest(), "metrics": metrics.mark})
+        return {"config": self._config_digest(), "metrics": metrics.mark}
+
+    def check_mark(self, mark: Mapping[str, Any]) -> None:
+        """Raise unless the folder has the ``config.json`` and the lines of metrics that it had when a mark was taken.
+
+        Raises:
+            RunError: One of them was altered, or is another run's.
+        """
+        if mark.get("config") != self._config_digest():
+            raise RunError(f"`{self.folder / CONFIG}` was altered since the last checkpoint, or is another run's. Restore it.")
+        self.check_metrics(Checkpoint({}, None, dict(mark)))
 
     def load(self, name: str) -> Checkpoint:
         """Return the checkpoint of that name.
