@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from .group_step import GroupStepper
 from .lines import make_line, training_values
 from .moving_average import MovingAverage
 from .optimizer_state import load_optimizer_state, optimizer_state
+from .probing import Callback, probe
 from .randomness import keep_random_state, seed_everything
 from .resuming import load_best
 from .settings import TrainSettings
@@ -59,11 +60,16 @@ class GroupRuns:
         runs: The folder of each member, held for writing.
         seeds: The seed that each member's first weights were drawn from; its ``config.json`` has it too.
         folder: Where the checkpoint of all members is kept.
+        callbacks: Measurements of each member, by name; they are called as :func:`~steadyrnn.train.trainer.train` calls them.
     """
 
-    def __init__(self, runs: Sequence[Run], seeds: Sequence[int], folder: Path) -> None:
-        if len(runs) != len(seeds):
-            raise ArgumentError(f"`seeds` must hold a seed for each of {len(runs)} runs, but holds {len(seeds)}.")
+    def __init__(
+        self, runs: Sequence[Run], seeds: Sequence[int], folder: Path, callbacks: Sequence[Mapping[str, Callback]] = ()
+    ) -> None:
+        for name, given in (("seeds", seeds), ("callbacks", callbacks or runs)):
+            if len(given) != len(runs):
+                raise ArgumentError(f"`{name}` must hold one for each of {len(runs)} runs, but holds {len(given)}.")
+        self.callbacks = list(callbacks) or [{}] * len(runs)
         self.runs, self.seeds, self.folder = list(runs), list(seeds), folder
         self.ended: dict[int, dict[str, Tensor]] = {}  # tensors of the last checkpoint, of members that rest
         self.closed: set[int] = set()  # places of members whose folders are complete
@@ -90,6 +96,7 @@ class GroupRuns:
         count = len(self.runs)
         self.course = Course(0, [Position() for _ in range(count)], [{} for _ in range(count)], stepper)
         self._rewind()
+        self._probe(range(count))
         self.save(0)
         return self.course
 
@@ -118,6 +125,20 @@ class GroupRuns:
         if weights is not None:
             facts = {"step": position.step, "validation": position.best, "settings": self.descriptions[place]}
             self.runs[place].save("best", weights, facts)
+
+    def probe(self, step: int) -> None:
+        """Measure the members that took a step and are due: every so many steps, and at their end."""
+        every, failures = self.settings.probe.every, self.course.stepper.failures
+        moved = [place for place in self.course.stepper.moved if place not in failures]
+        self._probe(
+            [place for place in moved if self.course.positions[place].reason is not None or (every and step % every == 0)]
+        )
+
+    def _probe(self, places: Iterable[int]) -> None:
+        if self.settings.probe.every > 0:
+            for place in places:
+                step = self.course.positions[place].step
+                probe(self.callbacks[place], step, self.group.members[place], self.runs[place])
 
     def keep(self, places: Sequence[int]) -> None:
         """Keep what the last checkpoints of members will hold that are about to rest."""

@@ -23,7 +23,7 @@ from .progress import Progress, Silent
 from .randomness import keep_random_state
 from .result import Result, make_result
 from .schedules import Moment, rate_factor
-from .settings import TrainSettings
+from .settings import ProbeSettings, TrainSettings
 from .signals import Interrupted, Signals
 from .state import Position
 from .stopping import reason_to_stop
@@ -70,7 +70,7 @@ def train_group(
 
     Nothing is drawn at random (a group has no dropout), so ``settings.seed`` has no effect: members differ by the first
     weights and by the tasks they are given. Not supported, and refused: ``accumulate``, ``autocast``, ``compile``, probes
-    and the schedule ``plateau``, whose learning rate would differ between members.
+    without ``runs``, and the schedule ``plateau``, whose learning rate would differ between members.
 
     Args:
         group: Such as ``steadyrnn.models.group.group(models)``; moved to the settings' device. Take the trained models out
@@ -99,13 +99,13 @@ def train_group(
         >>> [result.steps for result in done.results], len(done.failures), len(ungroup(many))
         ([20, 20, 20], 0, 3)
     """
-    each = _check_arguments(group, tasks, settings, progress)
+    each = _check_arguments(group, tasks, settings, progress, probes=runs is not None)
     with device_context(settings):
         return _GroupTrainer(group, each, settings, Silent() if progress is None else progress, runs).run_to_the_end()
 
 
 def find_group_refusal(group: Group, tasks: Task | Sequence[Task], settings: TrainSettings) -> str | None:
-    """Return why :func:`train_group` would refuse, None where it would not; nothing is trained.
+    """Return why :func:`train_group` with run folders would refuse, None where it would not; nothing is trained.
 
     Example:
         >>> from steadyrnn.models.group import group
@@ -115,7 +115,7 @@ def find_group_refusal(group: Group, tasks: Task | Sequence[Task], settings: Tra
         '`accumulate` must be 1, its default, for a group, but is 2. Train the members one by one.'
     """
     try:
-        GroupStepper(group, _check_arguments(group, tasks, settings, None), settings)
+        GroupStepper(group, _check_arguments(group, tasks, settings, None, probes=True), settings)
     except ArgumentError as error:
         return str(error)
     return None
@@ -208,6 +208,7 @@ class _GroupTrainer:
                 if self.done % self.validate_every == 0 or self.done == self.total:
                     self._validate(self.done)
                 if self.runs is not None:
+                    self.runs.probe(self.done)
                     self._save(self.runs, signals)
         finally:
             self.progress.end()
@@ -295,7 +296,7 @@ class _GroupTrainer:
         return make_result(replace(self.positions[place], elapsed=seconds, rows=self.rows, training=self.training))
 
 
-def _check_arguments(group: object, tasks: object, settings: object, progress: object) -> list[Task]:
+def _check_arguments(group: object, tasks: object, settings: object, progress: object, probes: bool) -> list[Task]:
     """Refuse arguments that a group cannot follow; return a task for each member."""
     if not isinstance(group, Group):
         raise ArgumentTypeError(
@@ -306,7 +307,7 @@ def _check_arguments(group: object, tasks: object, settings: object, progress: o
     if progress is not None and not isinstance(progress, Progress):
         raise ArgumentTypeError(f"`progress` must be a Progress, but is of type {type(progress).__name__}.")
     check_settings(settings)
-    _check_supported(settings)
+    _check_supported(replace(settings, probe=ProbeSettings()) if probes else settings)
     count = len(group.members)
     each = [tasks] * count if isinstance(tasks, Task) else list(tasks) if isinstance(tasks, Sequence) else []
     wrong = next((type(task).__name__ for task in each if not isinstance(task, Task)), None)

@@ -18,8 +18,9 @@ from .device import choose_device, device_context
 from .effects import check_effects
 from .evaluation import evaluate
 from .lines import make_line, training_values
+from .probing import Callback, probe
 from .progress import Progress, Silent
-from .randomness import keep_random_state, seed_everything
+from .randomness import seed_everything
 from .result import Result, make_result
 from .resuming import load_best, refuse_lost, take_up
 from .schedules import Moment, rate_factor
@@ -31,8 +32,6 @@ from .stopping import reason_to_stop
 from .weights import clones, load_weights, weights_of
 
 __all__ = ["Callback", "Result", "train"]
-
-Callback = Callable[[int, nn.Module], Mapping[str, Any]]
 
 
 def train(
@@ -233,18 +232,8 @@ class _Trainer:
         return bool(self.callbacks) and every > 0 and step % every == 0
 
     def _probe(self) -> None:
-        if not self.callbacks or self.settings.probe.every == 0:
-            return
-        step = self.position.step
-        done = {record.get("name") for record in self.run.metrics()} if self.run is not None and step == 0 else set()
-        for name, callback in self.callbacks.items():
-            if name in done:
-                continue
-            with keep_random_state():
-                record = callback(step, self.model)
-            self.model.train()
-            if self.run is not None:
-                self.run.log({"kind": "probe", "step": step, "name": name, **record})
+        if self.settings.probe.every > 0:
+            probe(self.callbacks, self.position.step, self.model, self.run)
 
     # Ending
 
