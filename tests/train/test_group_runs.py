@@ -23,14 +23,14 @@ from steadyrnn.train.group_runs import GroupRuns
 from steadyrnn.train.grouped import GroupResult, train_group
 from steadyrnn.train.progress import Silent
 from steadyrnn.train.result import read_result
-from steadyrnn.train.settings import OptimizerSettings, StopSettings, TrainSettings
+from steadyrnn.train.settings import OptimizerSettings, ProbeSettings, StopSettings, TrainSettings
 from steadyrnn.train.signals import Interrupted
 from steadyrnn.train.trainer import train
 from tests.support.errors import distance, unit_roundoff
-from tests.train.runs import BreakAt, Broken, addition, differences, lines, new_run, tiny
+from tests.train.runs import BreakAt, Broken, addition, differences, lines, new_run, noisy_probe, tiny
 
 SEEDS = (3, 0, 7)
-SETTINGS = tiny(optimizer=OptimizerSettings(lr=1e-2))
+SETTINGS = tiny(optimizer=OptimizerSettings(lr=1e-2), probe=ProbeSettings(every=7))
 STOPPING = replace(SETTINGS, steps=30, validate_every=2, stop=StopSettings(patience=1), optimizer=OptimizerSettings(lr=0.3))
 """Settings with which the members stop at different steps."""
 BROKEN = 1
@@ -48,6 +48,10 @@ def make_folders(root: Path, settings: TrainSettings) -> list[Path]:
         with new_run(root / str(seed), replace(settings, seed=seed)) as run:
             folders.append(run.folder)
     return folders
+
+
+def make_runs(runs: Sequence[Run], seeds: Sequence[int], folder: Path) -> GroupRuns:
+    return GroupRuns(runs, seeds, folder, [{"noise": noisy_probe}] * len(runs))
 
 
 class Failing(Silent):
@@ -77,7 +81,7 @@ def go(
     shown = progress if fails is None else Failing(many, fails, progress)
     try:
         return train_group(
-            many, addition(), settings, progress=shown, runs=GroupRuns(runs, seeds, folders[0].parents[3] / "group")
+            many, addition(), settings, progress=shown, runs=make_runs(runs, seeds, folders[0].parents[3] / "group")
         )
     finally:
         for run in runs:
@@ -87,7 +91,7 @@ def go(
 def alone(root: Path, seed: int, settings: TrainSettings, transition: str, dtype: torch.dtype) -> Run:
     settings = replace(settings, seed=seed)
     with new_run(root, settings) as run:
-        train(make_model(seed, transition).to(dtype), drawn(dtype), settings, run=run)
+        train(make_model(seed, transition).to(dtype), drawn(dtype), settings, run=run, callbacks={"noise": noisy_probe})
     return run
 
 
@@ -100,7 +104,8 @@ def drawn(dtype: torch.dtype) -> Task:
 
 def numbers(run: Run) -> Tensor:
     """Return all numbers of a run's lines and of its checkpoints, times and random states apart."""
-    found = [value for line in lines(run) for value in line.values() if isinstance(value, float)]
+    told = [value for line in lines(run) for value in (*line.values(), *line.get("value", {}).values())]
+    found = [value for value in told if isinstance(value, float)]
     tensors = [
         tensor for name in ("best", "last") for key, tensor in sorted(run.load(name).tensors.items()) if "random" not in key
     ]
@@ -109,7 +114,7 @@ def numbers(run: Run) -> Tensor:
 
 def form(run: Run) -> Any:
     """Return the names of all that a run holds, and what is no number."""
-    told = [{key: None if isinstance(value, float) else value for key, value in line.items()} for line in lines(run)]
+    told = [{key: None if isinstance(value, float | dict) else value for key, value in line.items()} for line in lines(run)]
     stored = [run.load(name) for name in ("best", "last")]
     named = [{key: (tensor.dtype, tensor.shape) for key, tensor in sorted(one.tensors.items())} for one in stored]
     files = sorted(path.name for path in run.folder.iterdir())
@@ -123,7 +128,7 @@ def test_a_folder_is_what_training_alone_would_have_written(tmp_path: Path, tran
     folders = make_folders(tmp_path / "group", settings)
     many = group([make_model(seed, transition).double() for seed in SEEDS])
     runs = [Run.open(folder, write=True) for folder in folders]
-    train_group(many, drawn(torch.float64), settings, runs=GroupRuns(runs, SEEDS, tmp_path / "checkpoint"))
+    train_group(many, drawn(torch.float64), settings, runs=make_runs(runs, SEEDS, tmp_path / "checkpoint"))
     for seed, run in zip(SEEDS, runs, strict=True):
         run.close()
         narrow, truth = (
@@ -236,7 +241,7 @@ def test_a_member_can_be_continued_alone_and_then_the_group_is_refused(tmp_path:
         go(folders, progress=BreakAt(8))
     settings = replace(SETTINGS, seed=SEEDS[1])
     with Run.open(folders[1], write=True) as run:
-        result = train(make_model(99), addition(), settings, run=run, resume=True)
+        result = train(make_model(99), addition(), settings, run=run, resume=True, callbacks={"noise": noisy_probe})
     assert (result.steps, result.reason) == (14, "finished")
     before = lines(run)
     with pytest.raises(RunError, match="stands at step 14, but the group at 6: it was continued alone"):

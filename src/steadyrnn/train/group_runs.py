@@ -128,11 +128,10 @@ class GroupRuns:
 
     def probe(self, step: int) -> None:
         """Measure the members that took a step and are due: every so many steps, and at their end."""
-        every, failures = self.settings.probe.every, self.course.stepper.failures
-        moved = [place for place in self.course.stepper.moved if place not in failures]
-        self._probe(
-            [place for place in moved if self.course.positions[place].reason is not None or (every and step % every == 0)]
-        )
+        every, course = self.settings.probe.every, self.course
+        moved = [place for place in course.stepper.moved if place not in course.stepper.failures]
+        regular = every > 0 and step % every == 0
+        self._probe(place for place in moved if regular or course.positions[place].reason is not None)
 
     def _probe(self, places: Iterable[int]) -> None:
         if self.settings.probe.every > 0:
