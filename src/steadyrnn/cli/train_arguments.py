@@ -246,10 +246,11 @@ def _request(task: str, values: Any) -> Request:
 def _read_several(line: CommandLine, given: Any) -> dict[str, Any]:
     """Return the seeds that a command line names, and whether there are several networks; refuse what does not go with them."""
     text = given.get("seeds")
-    if text is None:
-        return {"several": line.resume is not None and read_plan(Path(line.resume)) is not None}
-    if value_of(line.words, "--train.seed", FLAGS) is not None:
+    several = text is not None or (line.resume is not None and read_plan(Path(line.resume)) is not None)
+    if several and value_of(line.words, "--train.seed", FLAGS) is not None:
         _refuse("--seeds and --seed (--train.seed) cannot both be given: each network has a seed of its own.")
+    if text is None:
+        return {"several": several}
     if line.resume is not None:
         _refuse("--seeds and --resume cannot both be given: a folder to go on with has its seeds.")
     if given.get("print_config"):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from steadyrnn.train.grouped import find_group_refusal, train_group
 from steadyrnn.train.progress import make_progress
 from steadyrnn.train.randomness import seed_everything
 from steadyrnn.train.result import read_result
+from steadyrnn.train.state import refuse_differences
 from steadyrnn.train.weights import load_weights
 
 from .configuration import Configuration
@@ -207,6 +208,7 @@ def _open_all(
             for seed in plan.seeds:
                 own = _seeded(configuration, seed)
                 runs[seed] = stack.enter_context(open_stored(own, seed_folder(folder, seed), tensorboard))
+                refuse_differences({"train": runs[seed].config["train"]}, {"train": asdict(own.train)})
         else:
             folder = make_run_folder(out, configuration.task_name, configuration.model.name)
             write_plan(folder, plan)
