@@ -323,9 +323,15 @@ _REPORT = [
 
 _CLI = [
     Mutant("a settings file wins over the command line", "cli/train_arguments.py",
-           "parser.parse_args(line.words, namespace=values, defaults=False))",
-           "parser.parse_object(files[-1], parser.parse_args(line.words, defaults=False), defaults=False))",
+           "given = parser.parse_args(line.words, namespace=values, defaults=False)",
+           "given = parser.parse_object(files[-1], parser.parse_args(line.words, defaults=False), defaults=False)",
            ("cli/test_train_arguments.py::test_the_command_line_wins_over_a_file",)),
+    Mutant("every network of a group gets the first one's state of the optimizer", "train/group_runs.py",
+           "return tensor[row] if tensor.dim() > 0 and", "return tensor[0] if tensor.dim() > 0 and",
+           ("train/test_group_runs.py::test_a_group_that_was_cut_off_ends_as_the_one_that_was_not",)),
+    Mutant("a group goes on over a network that was continued alone", "train/group_runs.py",
+           "elif last.step > done:", "elif last.step > done + 100:",
+           ("train/test_group_runs.py::test_a_member_can_be_continued_alone_and_then_the_group_is_refused",)),
     Mutant("a table hands a file's text to the terminal", "cli/output.py",
            "table.add_row(*(Text(printable(cell)) for cell in row))", "table.add_row(*(Text(cell) for cell in row))",
            ("safety/test_terminal.py::test_no_command_hands_a_files_text_to_the_terminal",)),

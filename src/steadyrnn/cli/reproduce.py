@@ -1,6 +1,5 @@
 """``steadyrnn reproduce``: tables and figures of the papers, published and measured side by side."""
 
-import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from steadyrnn.errors import SteadyError
 
 from .output import Output
 from .parsing import add_flag, add_json, check_count, check_names, make_main, make_parser
+from .seeds import read_seeds
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -193,17 +193,10 @@ def _read_seeds(own: "ArgumentParser", text: str | None) -> list[int] | None:
     """Read ``0..9`` or ``0,2,5``, or complain and leave."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
-    if found:
-        first, last = int(found[1]), int(found[2])
-        seeds = [*range(first, min(last, first + _MOST_SEEDS) + 1)]
-    elif re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
-        seeds = [*map(int, text.split(","))]
-    else:
-        seeds = []
-    if not 1 <= len(seeds) <= _MOST_SEEDS or len({*seeds}) < len(seeds):
-        own.error(f"--seeds must be different numbers, as 0..9 or 0,2,5, at most {_MOST_SEEDS}, but is {text!r}")
-    return seeds
+    try:
+        return read_seeds(text, _MOST_SEEDS)
+    except ValueError as error:
+        own.error(str(error))
 
 
 main = make_main(parser, _run)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .output import Output, short
 from .train_arguments import Request, read
+from .train_several import train_several
 
 if TYPE_CHECKING:
     from steadyrnn.jobs.train import TrainedRun
@@ -21,6 +22,8 @@ def main(argv: Sequence[str]) -> int:
     if request.print_config:
         print(_yaml(request), end="")
         return 0
+    if request.several:
+        return train_several(request, argv)
     from steadyrnn.jobs.train import train_network
 
     output, configuration = Output(request.as_json, request.quiet), request.configuration

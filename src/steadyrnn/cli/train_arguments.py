@@ -1,14 +1,16 @@
 """The arguments of ``steadyrnn train``, parsed once; free of torch."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import RunError, printable, suggestion
 from steadyrnn.jobs.configuration import Configuration, complete_stored
 from steadyrnn.jobs.recipes import recipe
+from steadyrnn.jobs.seeds_file import MOST_SEEDS, read_plan, seed_folder
 from steadyrnn.jobs.settings_file import read_settings
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings
@@ -19,6 +21,7 @@ from steadyrnn.train.settings import TrainSettings
 from .complaints import unknown_option
 from .parsing import HIDDEN, add_flag, make_parser
 from .preparse import CommandLine, get_nested, scan, value_of, write_out
+from .seeds import read_seeds
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -32,6 +35,7 @@ EXAMPLES = (
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
     "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 10 --probe gradient-h0,margin",
+    "steadyrnn train addition --model.width 16 --task.length 20 --train.steps 50 --seeds 0..4",
 )
 _PRINT = {"--print_config": "Print the settings as a file for --config, and leave."}
 _ANSWER = {
@@ -45,7 +49,7 @@ FLAGS = ("-h", "--help", *_PRINT, *_ANSWER)
 
 @dataclass(frozen=True)
 class Request:
-    """What ``steadyrnn train`` is to do."""
+    """What ``steadyrnn train`` is to do; ``several`` where it trains with several seeds, or goes on with such a call."""
 
     configuration: Configuration
     out: Path
@@ -54,6 +58,8 @@ class Request:
     quiet: bool = False
     tensorboard: bool = False
     print_config: bool = False
+    seeds: tuple[int, ...] = ()
+    several: bool = False
 
 
 def read(argv: Sequence[str]) -> Request:
@@ -78,7 +84,8 @@ def read(argv: Sequence[str]) -> Request:
     values = None
     for file in files:
         values = parser.parse_object(file, namespace=values, defaults=False)
-    request = _request(task, parser.parse_args(line.words, namespace=values, defaults=False))
+    given = parser.parse_args(line.words, namespace=values, defaults=False)
+    request = replace(_request(task, given), **_read_several(line, given))
     probe = request.configuration.train.probe
     if value_of(line.words, "--train.probe.names", FLAGS) is not None and not (probe.every and probe.names):
         _refuse("--probe needs at least one name, and --train.probe.every of 1 or more: nothing would be measured.")
@@ -127,6 +134,10 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         add_flag(parser, name, help)
     parser.add_argument("--out", type=str, default="runs", help="Folder of all runs.")
     parser.add_argument("--resume", type=str, default=None, help="Go on with a run that was cut off; needs no TASK.")
+    parser.add_argument(
+        "--seeds", type=str | None, default=None,
+        help="Train a network for each of these seeds of weights, 0..9 or 0,2,5, small ones as a group in one pass.",
+    )  # fmt: skip
     for name, help in _ANSWER.items():
         add_flag(parser, name, help)
     short = parser.add_argument_group("short forms")
@@ -160,7 +171,8 @@ def _description(task: str | None) -> str:
     """Return what the command does, with all tasks and models."""
     lines = [
         "Train a network on a task, certify it, and keep all of it in a folder: runs/TASK/MODEL/ID.",
-        "Ctrl-C saves; `--resume RUN` goes on as if nothing had happened.",
+        "Ctrl-C saves; `--resume RUN` goes on as if nothing had happened. With --seeds: runs/TASK/MODEL/ID/seed-N, and",
+        "`--resume` takes runs/TASK/MODEL/ID.",
     ]
     if task is not None:
         return "\n".join([*lines, "", f"task {task}: {TASKS[task].description}"])
@@ -177,9 +189,11 @@ def _read_files(line: CommandLine) -> list[Mapping[str, Any]]:
     if line.resume == "":
         _refuse("--resume must not be empty")
     if line.resume is not None:
-        paths.insert(0, Path(line.resume) / "config.json")
+        plan = read_plan(Path(line.resume))
+        folder = Path(line.resume) if plan is None else seed_folder(Path(line.resume), plan.seeds[0])
+        paths.insert(0, folder / "config.json")
         if not paths[0].is_file():
-            raise RunError(f"`--resume` must name the folder of a run, but {line.resume!r} holds no config.json.")
+            raise RunError(f"`--resume` must name the folder of a run, but {os.fspath(folder)!r} holds no config.json.")
     found = []
     for path in paths:
         settings = read_settings(path)
@@ -222,9 +236,30 @@ def _request(task: str, values: Any) -> Request:
     resume = values.get("resume")
     start = recipe(task, model, width, given.get("train.schedule.name")) if resume is None else {}
     configuration = Configuration.from_dotted({**start, **given, "task.name": task})
-    flags = {name: bool(values.get(name)) for name in ("quiet", "tensorboard", "print_config")}
-    as_json, resumed = bool(values.get("json")), None if resume is None else Path(resume)
-    return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, **flags)
+    as_json, quiet, tensorboard, print_config = (
+        bool(values.get(name)) for name in ("json", "quiet", "tensorboard", "print_config")
+    )
+    resumed = None if resume is None else Path(resume)
+    return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, quiet, tensorboard, print_config)
+
+
+def _read_several(line: CommandLine, given: Any) -> dict[str, Any]:
+    """Return the seeds that a command line names, and whether there are several networks; refuse what does not go with them."""
+    text = given.get("seeds")
+    several = text is not None or (line.resume is not None and read_plan(Path(line.resume)) is not None)
+    if several and value_of(line.words, "--train.seed", FLAGS) is not None:
+        _refuse("--seeds and --seed (--train.seed) cannot both be given: each network has a seed of its own.")
+    if text is None:
+        return {"several": several}
+    if line.resume is not None:
+        _refuse("--seeds and --resume cannot both be given: a folder to go on with has its seeds.")
+    if given.get("print_config"):
+        _refuse("--seeds and --print_config cannot both be given: a file for --config holds the settings of one network.")
+    try:
+        return {"seeds": tuple(read_seeds(text, MOST_SEEDS)), "several": True}
+    except ValueError as error:
+        _refuse(str(error))
+        raise
 
 
 def _refuse(message: str) -> None:

@@ -13,7 +13,7 @@ from steadyrnn.train.settings import TrainSettings
 
 __all__ = ["parse_settings", "read_settings"]
 
-_OF_THE_COMMAND_LINE = ("config", "resume", "out", "json", "quiet", "tensorboard", "print_config")
+_OF_THE_COMMAND_LINE = ("config", "resume", "out", "json", "quiet", "tensorboard", "print_config", "seeds")
 """What names other files and folders, or how the program answers, is for whoever types to say, not for a file."""
 _MOST_BYTES = 1 << 20
 _MOST_VALUES = 10_000

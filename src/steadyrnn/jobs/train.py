@@ -1,8 +1,9 @@
 """Train a network on a task, certify it, and keep all of it in a run folder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -17,14 +18,17 @@ from steadyrnn.train.device import choose_device, device_context
 from steadyrnn.train.effects import check_effects
 from steadyrnn.train.progress import make_progress
 from steadyrnn.train.randomness import seed_everything
+from steadyrnn.train.result import read_result
 from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.trainer import Result, train
 
 from .configuration import Configuration
 from .loading import FACTS, build_task, collect_facts, read_configuration
 from .measurements import check_probes, make_probes, measure_input_bound, record_certificate
+from .seeds_file import read_plan
+from .training_probes import Callback
 
-__all__ = ["TABLE", "TrainedRun", "train_network"]
+__all__ = ["TABLE", "TrainedRun", "certify_in", "open_new", "open_stored", "probes_of", "train_in", "train_network"]
 
 TABLE = "calibration"
 """What ``environment.json`` calls the table by which engines are chosen."""
@@ -92,39 +96,83 @@ def train_network(
             check_effects(settings, model, task)
         facts = collect_facts(configuration, task, model)
         resumed = None if resume is None else Path(resume)
-        with _open(configuration, Path(out), resumed, command, facts, tensorboard) as run:
+        if resumed is not None:
+            _refuse_unfinished_member(resumed)
+            opened = open_stored(configuration, resumed, tensorboard)
+        else:
+            opened = open_new(configuration, Path(out), command, facts, tensorboard)
+        with opened as run:
             if announce is not None:
                 announce(run.folder, facts)
-            result = _train(settings, task, model, run, resumed is not None, progress)
-            if resumed is not None:  # they may be lost; nothing of a run changes before the trainer agrees to go on
-                run.write_json(FACTS, facts)
-            record = _certify(settings, task, model, run, result)
-    return TrainedRun(run.folder, facts, result, record)
+            return train_in(run, configuration, task, model, facts, resume=resumed is not None, progress=progress)
 
 
-def _open(
-    configuration: Configuration, out: Path, resume: Path | None, command: Sequence[str], facts: dict[str, Any],
-    tensorboard: bool,
+def train_in(
+    run: Run, configuration: Configuration, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
+    progress: str, label: str = "training",
+) -> TrainedRun:  # fmt: skip
+    """Train a model in its run folder and certify its best weights, as :func:`train_network` does once both are there."""
+    settings, shown = configuration.train, make_progress(progress, label)
+    probes = probes_of(run, settings, task)
+    result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
+    if resume:  # they may be lost; nothing of a run changes before the trainer agrees to go on
+        run.write_json(FACTS, facts)
+    return TrainedRun(run.folder, facts, result, certify_in(run, settings, task, model, result))
+
+
+def probes_of(run: Run, settings: TrainSettings, task: Task) -> dict[str, Callback]:
+    """Return the measurements that are made while a run trains."""
+    size = settings.evaluation_batch_size or settings.batch_size
+    return make_probes(task, settings.probe.names if settings.probe.every else (), size, settings.probe, run.folder)
+
+
+def open_new(
+    configuration: Configuration, out: Path, command: Sequence[str], facts: dict[str, Any], tensorboard: bool,
+    folder: Path | None = None, more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Run:  # fmt: skip
-    """Make the run's folder, or open the one to go on with."""
-    environment = {TABLE: table_record(choose_device(configuration.train.device))}
-    if resume is not None:
-        stored = Run.open(resume)
-        _refuse_another_table(stored, environment[TABLE])
-        _refuse_another_configuration(stored, configuration)
-        run = Run.open(resume, write=True, environment=environment)
-    else:
-        names = configuration.task_name, configuration.model.name
-        run = Run.create(out, *names, configuration.to_dict(), [*command], environment)
+    """Make the folder of a run, at a new place below ``out`` or as ``folder``; ``more`` goes into its environment."""
+    environment = {TABLE: table_record(choose_device(configuration.train.device)), **more}
+    names = configuration.task_name, configuration.model.name
+    run = Run.create(out, *names, configuration.to_dict(), [*command], environment, folder)
     try:
-        if resume is None:
-            run.write_json(FACTS, facts)
+        run.write_json(FACTS, facts)
         if tensorboard:
             run.write_events()
     except BaseException:
         run.close()
         raise
     return run
+
+
+def open_stored(configuration: Configuration, folder: Path, tensorboard: bool) -> Run:
+    """Open the folder of a run to go on with; its task and model must be those of the configuration."""
+    environment = {TABLE: table_record(choose_device(configuration.train.device))}
+    stored = Run.open(folder)
+    _refuse_another_table(stored, environment[TABLE])
+    _refuse_another_configuration(stored, configuration)
+    run = Run.open(folder, write=True, environment=environment)
+    try:
+        if tensorboard:
+            run.write_events()
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _refuse_unfinished_member(folder: Path) -> None:
+    """Refuse to go on alone with a run whose group can go on: numbers would be other ones, by rounding.
+
+    Raises:
+        RunError: It is such a run; the message names what to resume.
+    """
+    above = folder.resolve().parent
+    plan = read_plan(above)
+    if plan is None or not plan.together or read_result(Run.open(folder)) is not None:
+        return
+    raise RunError(
+        f"`{folder}` is trained in a group of {len(plan.seeds)} networks, which goes on as a whole. Resume `{folder.parent}`."
+    )
 
 
 def _refuse_another_configuration(run: Run, configuration: Configuration) -> None:
@@ -150,13 +198,7 @@ def _refuse_another_table(run: Run, now: dict[str, str] | None) -> None:
         )
 
 
-def _train(settings: TrainSettings, task: Task, model: nn.Module, run: Run, resume: bool, progress: str) -> Result:
-    size = settings.evaluation_batch_size or settings.batch_size
-    probes = make_probes(task, settings.probe.names if settings.probe.every else (), size, settings.probe, run.folder)
-    return train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=make_progress(progress))
-
-
-def _certify(settings: TrainSettings, task: Task, model: nn.Module, run: Run, result: Result) -> dict[str, Any]:
+def certify_in(run: Run, settings: TrainSettings, task: Task, model: nn.Module, result: Result) -> dict[str, Any]:
     """Certify the best weights, which the trainer leaves in the model, and note it in the run."""
     bound = measure_input_bound(task, settings.evaluation_batch_size or settings.batch_size)
     source = "largest 2-norm of an input in the validation split"

@@ -24,7 +24,7 @@ from .lock import Lock
 from .metrics import MetricsFile, check_mark, read_metrics
 from .regular import check_writable, kind_of, read_if_there
 
-__all__ = ["Run"]
+__all__ = ["Run", "make_run_folder"]
 
 
 class Run:
@@ -62,7 +62,7 @@ class Run:
     @classmethod
     def create(
         cls, root: str | Path, task: str, model: str, config: Mapping[str, Any], command: Sequence[str] = (),
-        environment: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None, folder: Path | None = None,
     ) -> Self:  # fmt: skip
         """Make the folder of a new run and hold it for writing.
 
@@ -75,15 +75,18 @@ class Run:
             config: ``task``, ``model`` (each with its ``name``) and ``train``, as JSON.
             command: The words that started the run.
             environment: What else numbers depend on, as JSON: goes into ``environment.json``.
+            folder: The folder itself, in place of a new name below ``root``; it must not exist yet.
 
         Raises:
             RunError: The folder cannot be written, or ``config`` lacks a part.
         """
-        parent = Path(root) / check_name("task", task) / check_name("model", model)
         full = null_for_nonfinite({"format": FORMAT, **config, "command": list(command)}, "config")
         check_config(full, "`config`")
         text = render(full).encode()
-        folder = _new_folder(parent)
+        if folder is None:
+            folder = make_run_folder(root, task, model)
+        else:
+            _make_named(folder)
         lock = Lock(folder / LOCK)
         try:
             write_atomically(folder / ENVIRONMENT, render({**describe_environment(), **(environment or {})}).encode())
@@ -167,9 +170,23 @@ class Run:
         checksums of them and of ``config.json``, by which :meth:`load` and :meth:`check_metrics` know them again.
         """
         folder = check_writable(self.folder, CHECKPOINTS, check_name("name", name), DOCUMENT).parent
+        save_checkpoint(folder, tensors, facts, self.mark())
+
+    def mark(self) -> dict[str, Any]:
+        """Make the metrics so far durable, and return checksums of them and of ``config.json``: see :meth:`check_mark`."""
         metrics = self._writer()
         metrics.sync()
-        save_checkpoint(folder, tensors, facts, {"config": self._config_digest(), "metrics": metrics.mark})
+        return {"config": self._config_digest(), "metrics": metrics.mark}
+
+    def check_mark(self, mark: Mapping[str, Any]) -> None:
+        """Raise unless the folder has the ``config.json`` and the lines of metrics that it had when a mark was taken.
+
+        Raises:
+            RunError: One of them was altered, or is another run's.
+        """
+        if mark.get("config") != self._config_digest():
+            raise RunError(f"`{self.folder / CONFIG}` was altered since the last checkpoint, or is another run's. Restore it.")
+        self.check_metrics(Checkpoint({}, None, dict(mark)))
 
     def load(self, name: str) -> Checkpoint:
         """Return the checkpoint of that name.
@@ -308,8 +325,14 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _new_folder(parent: Path) -> Path:
-    """Make a folder that nobody else has: named by the second, and by chance within it."""
+def make_run_folder(root: str | Path, task: str, model: str) -> Path:
+    """Make a folder ``root/TASK/MODEL/ID`` that nobody else has: named by the second, and by chance within it.
+
+    Example:
+        >>> make_run_folder("runs", "addition", "lstm").parent
+        PosixPath('runs/addition/lstm')
+    """
+    parent = Path(root) / check_name("task", task) / check_name("model", model)
     while True:
         folder = parent / f"{_now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         try:
@@ -317,3 +340,11 @@ def _new_folder(parent: Path) -> Path:
         except FileExistsError:
             continue
         return folder
+
+
+def _make_named(folder: Path) -> None:
+    """Make a folder of a given name, which must be new."""
+    try:
+        make_folder(folder, new=True)
+    except FileExistsError:
+        raise RunError(f"`{folder}` exists already; a new run needs a folder of its own.") from None

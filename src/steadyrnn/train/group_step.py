@@ -79,6 +79,8 @@ class GroupStepper:
 
     Attributes:
         failures: Why a member failed, by its place.
+        moved: Places of the members that took the latest step, in the order of what :meth:`step` returns.
+        seen: The output and the batch of the latest step, by place.
     """
 
     def __init__(self, group: Group, tasks: Sequence[Task], settings: TrainSettings) -> None:
@@ -88,6 +90,8 @@ class GroupStepper:
         self.parameters = [parameter for own in self.optimizer.param_groups for parameter in own["params"]]
         self.recurrent = _recurrent(group, settings.clip)
         self.failures: dict[int, TrainingError] = {}
+        self.moved: tuple[int, ...] = ()
+        self.seen: dict[int, tuple[Tensor, Batch]] = {}
 
     def step(self, number: int, factor: float) -> tuple[Tensor, Tensor]:
         """Take optimizer step ``number``, counted from 1, with every learning rate multiplied by ``factor``.
@@ -99,6 +103,7 @@ class GroupStepper:
         batches = self.batches(number - 1)
         output, _ = self.group(stack_inputs(batches))
         losses = torch.stack(self.each_loss(output, batches))
+        self.seen = dict(zip(self.group.running, zip(output.detach().unbind(-3), batches, strict=True), strict=True))
         penalties = self.group.penalties()
         total = losses if penalties is None else losses + penalties
         total.backward(torch.ones_like(total))  # as of the sum, which NaN of one member would not show
@@ -107,7 +112,8 @@ class GroupStepper:
         finite = losses.isfinite() & norms.isfinite()
         if not bool(finite.all()):
             losses, norms = self._fail(number, finite, losses, norms)
-        if self.group.running:
+        self.moved = self.group.running
+        if self.moved:
             self._move(number, norms, factor)
         return losses, norms
 

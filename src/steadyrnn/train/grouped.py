@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -17,16 +17,19 @@ from steadyrnn.tasks.base import Batch, Task
 from .arguments import check_settings
 from .device import choose_device, device_context
 from .effects import check_effects
+from .group_runs import GroupRuns
 from .group_step import GroupStepper, check_stackable, stack_inputs
 from .progress import Progress, Silent
 from .randomness import keep_random_state
+from .result import Result, make_result
 from .schedules import Moment, rate_factor
-from .settings import TrainSettings
-from .stopping import Standing, reason_to_stop
-from .trainer import Result
+from .settings import ProbeSettings, TrainSettings
+from .signals import Interrupted, Signals
+from .state import Position
+from .stopping import reason_to_stop
 from .weights import clones, load_weights, weights_of
 
-__all__ = ["GroupResult", "evaluate_group", "train_group"]
+__all__ = ["GroupResult", "evaluate_group", "find_group_refusal", "train_group"]
 
 _USED = frozenset(
     {"steps", "epochs", "batch_size", "evaluation_batch_size", "validate_every", "log_every", "save_every", "seed", "device"}
@@ -52,7 +55,12 @@ class GroupResult:
 
 
 def train_group(
-    group: Group, tasks: Task | Sequence[Task], settings: TrainSettings, *, progress: Progress | None = None
+    group: Group,
+    tasks: Task | Sequence[Task],
+    settings: TrainSettings,
+    *,
+    progress: Progress | None = None,
+    runs: GroupRuns | None = None,
 ) -> GroupResult:
     """Train every member of a group on its own task; in the end each has the weights that were best on its validation split.
 
@@ -62,7 +70,7 @@ def train_group(
 
     Nothing is drawn at random (a group has no dropout), so ``settings.seed`` has no effect: members differ by the first
     weights and by the tasks they are given. Not supported, and refused: ``accumulate``, ``autocast``, ``compile``, probes
-    and the schedule ``plateau``, whose learning rate would differ between members. Nothing is written to a run folder.
+    without ``runs``, and the schedule ``plateau``, whose learning rate would differ between members.
 
     Args:
         group: Such as ``steadyrnn.models.group.group(models)``; moved to the settings' device. Take the trained models out
@@ -70,12 +78,18 @@ def train_group(
         tasks: One for each member, or one for all. All with the same sizes, so that batches can be stacked.
         settings: How to train.
         progress: What a person sees; None is nothing.
+        runs: The run folders that metrics and checkpoints of the members go to; None writes nothing. With folders, a group
+            that was cut off goes on from its last checkpoint, bit for bit, and Ctrl-C and SIGTERM end it after the step in
+            hand, with everything saved.
 
     Returns:
         The result of each member, and the failures. A member that failed has the weights before the failing step.
 
     Raises:
         ArgumentError: Settings or tasks that a group cannot follow.
+        Interrupted: A signal came; the group can be resumed.
+        RunError: A folder has other settings, or has lost a part.
+        CheckpointError: A checkpoint is damaged, or does not fit.
 
     Example:
         >>> from steadyrnn.models.group import group, ungroup
@@ -85,9 +99,26 @@ def train_group(
         >>> [result.steps for result in done.results], len(done.failures), len(ungroup(many))
         ([20, 20, 20], 0, 3)
     """
-    each = _check_arguments(group, tasks, settings, progress)
+    each = _check_arguments(group, tasks, settings, progress, probes=runs is not None)
     with device_context(settings):
-        return _GroupTrainer(group, each, settings, Silent() if progress is None else progress).run_to_the_end()
+        return _GroupTrainer(group, each, settings, Silent() if progress is None else progress, runs).run_to_the_end()
+
+
+def find_group_refusal(group: Group, tasks: Task | Sequence[Task], settings: TrainSettings) -> str | None:
+    """Return why :func:`train_group` with run folders would refuse, None where it would not; nothing is trained.
+
+    Example:
+        >>> from steadyrnn.models.group import group
+        >>> from steadyrnn.tasks.registry import make_task
+        >>> many, task = group([sr.SequenceModel(sr.RNN(2, 4), 1)]), make_task("addition", length=10)
+        >>> find_group_refusal(many, task, TrainSettings(accumulate=2))
+        '`accumulate` must be 1, its default, for a group, but is 2. Train the members one by one.'
+    """
+    try:
+        GroupStepper(group, _check_arguments(group, tasks, settings, None, probes=True), settings)
+    except ArgumentError as error:
+        return str(error)
+    return None
 
 
 def evaluate_group(group: Group, tasks: Sequence[Task], split: str, batch_size: int) -> list[dict[str, float]]:
@@ -130,8 +161,10 @@ def _together(tasks: Sequence[Task], split: str, batch_size: int) -> Iterator[li
 class _GroupTrainer:
     """One run of a group."""
 
-    def __init__(self, group: Group, tasks: list[Task], settings: TrainSettings, progress: Progress) -> None:
-        self.settings, self.progress = settings, progress
+    def __init__(
+        self, group: Group, tasks: list[Task], settings: TrainSettings, progress: Progress, runs: GroupRuns | None
+    ) -> None:
+        self.settings, self.progress, self.runs = settings, progress, runs
         device = choose_device(settings.device)
         if len(group.running) < len(group.members):
             group.wake()
@@ -140,40 +173,67 @@ class _GroupTrainer:
         self.epoch_steps = tasks[0].epoch_steps(settings.batch_size)
         self.total = settings.steps or settings.epochs * self.epoch_steps
         self.validate_every = settings.validate_every or self.epoch_steps
+        self.save_every = settings.save_every or self.validate_every
         count = len(group.members)
-        self.standings = [Standing()] * count
-        self.last: list[dict[str, float]] = [{} for _ in range(count)]
-        self.best: list[dict[str, float]] = [{} for _ in range(count)]
+        self.positions = [Position() for _ in range(count)]
         self.weights: list[dict[str, Tensor]] = [{} for _ in range(count)]
-        self.ends: dict[int, tuple[int, str]] = {}  # steps done and reason, by place
-        self.training, self.rows = 0.0, 0
+        self.training, self.rows, self.done = 0.0, 0, 0
 
     def run_to_the_end(self) -> GroupResult:
         """Step until no member runs, test the best weights of each."""
         started = time.perf_counter()
         self.group.train()
-        self.progress.begin(self.total, 0)
+        with Signals(active=self.runs is not None) as signals:
+            if self.runs is not None:
+                self._take_up(self.runs)
+            self._loop(signals)
+            self._finish()
+        if self.runs is not None:
+            self.runs.finish()
+        seconds = time.perf_counter() - started
+        return GroupResult(tuple(self._result(place, seconds) for place in range(len(self.tasks))), dict(self.stepper.failures))
+
+    def _take_up(self, runs: GroupRuns) -> None:
+        """Start the folders, or go on from where they were left."""
+        course = runs.begin(self.group, self.tasks, self.settings, self.stepper)
+        self.done, self.positions = course.done, course.positions
+        self.weights, self.stepper = course.weights, course.stepper
+
+    def _loop(self, signals: Signals) -> None:
+        self.progress.begin(self.total, self.done)
         try:
-            for number in range(1, self.total + 1):
-                self._step(number)
-                if number % self.validate_every == 0 or number == self.total:
-                    self._validate(number)
-                if not self.group.running:
-                    break
+            while self.group.running and self.done < self.total:
+                self.done += 1
+                self._step(self.done)
+                if self.done % self.validate_every == 0 or self.done == self.total:
+                    self._validate(self.done)
+                if self.runs is not None:
+                    self.runs.probe(self.done)
+                    self._save(self.runs, signals)
         finally:
             self.progress.end()
-        tests = self._finish()
-        seconds = time.perf_counter() - started
-        return GroupResult(
-            tuple(self._result(place, tests, seconds) for place in range(len(self.tasks))), dict(self.stepper.failures)
-        )
+
+    def _save(self, runs: GroupRuns, signals: Signals) -> None:
+        """Write a checkpoint where one is due: every so many steps, at the end of training, and when a signal came."""
+        over = not self.group.running
+        if self.done % self.save_every == 0 or over or signals.received is not None:
+            runs.save(self.done)
+        if signals.received is not None and not over:
+            runs.note_interruption()
+            raise Interrupted(signals.received, self.done)
 
     def _step(self, number: int) -> None:
         before = time.perf_counter()
         factor = rate_factor(self.settings.schedule, Moment(number - 1, self.epoch_steps, self.total))
-        losses, _ = self.stepper.step(number, factor)
-        self.training += time.perf_counter() - before
+        losses, norms = self.stepper.step(number, factor)
+        seconds = time.perf_counter() - before
+        self.training += seconds
         self.rows += self.settings.batch_size * len(losses)
+        for place in self.stepper.moved:
+            self.positions[place].step = number
+        if self.runs is not None:
+            logged = number % self.settings.log_every == 0 or number == self.total
+            self.runs.note_step(losses, norms, seconds, self.settings.optimizer.lr * factor if logged else None)
         shown = {"loss": float(losses.mean())} if number % self.settings.log_every == 0 and len(losses) else {}
         self.progress.update(number, shown | {"networks": len(self.group.running)})
 
@@ -184,17 +244,24 @@ class _GroupTrainer:
             return
         ended = []
         for place, scores in zip(running, self._evaluate("validation"), strict=True):
-            task, standing = self.tasks[place], self.standings[place]
+            task, position = self.tasks[place], self.positions[place]
             metric, higher = scores[task.metric], task.higher_is_better
-            standing = standing.after(step, loss=scores["loss"], metric=metric, higher=higher, schedule=self.settings.schedule)
-            self.standings[place], self.last[place] = standing, scores
-            if standing.best_step == step:
-                self.best[place], self.weights[place] = scores, clones(weights_of(self.group.members[place]))
-            reason = reason_to_stop(self.settings.stop, standing, scores["loss"])
+            position.standing = position.standing.after(
+                step, loss=scores["loss"], metric=metric, higher=higher, schedule=self.settings.schedule
+            )
+            position.validation = scores
+            better = position.standing.best_step == step
+            if better:
+                position.best, self.weights[place] = scores, clones(weights_of(self.group.members[place]))
+            if self.runs is not None:
+                self.runs.note_validation(place, self.weights[place] if better else None)
+            reason = reason_to_stop(self.settings.stop, position.standing, scores["loss"])
             if reason is not None or step == self.total:
-                self.ends[place] = step, reason or "finished"
+                position.reason = reason or "finished"
                 ended.append(place)
         if ended:
+            if self.runs is not None:
+                self.runs.keep(ended)
             self.stepper.rest(ended)
 
     def _evaluate(self, split: str) -> list[dict[str, float]]:
@@ -204,37 +271,32 @@ class _GroupTrainer:
         self.group.train()
         return scores
 
-    def _finish(self) -> dict[int, dict[str, float]]:
-        """Give every member that did not fail its best weights, and test these; return the scores by place."""
-        for place in self.ends:
+    def _finish(self) -> None:
+        """Give every member that did not fail its best weights, and test these."""
+        ended = [place for place, position in enumerate(self.positions) if position.reason is not None]
+        for place in ended:
             load_weights(self.group.members[place], self.weights[place])
         self.group.wake()
-        if not self.ends:
-            return {}
-        if not self.stepper.failures:
-            return dict(enumerate(self._evaluate("test")))
-        self.group.rest(list(self.stepper.failures))
-        tests = dict(zip(self.group.running, self._evaluate("test"), strict=True))
-        self.group.wake()
-        return tests
+        if not ended:
+            return
+        failed = list(self.stepper.failures)
+        if failed:
+            self.group.rest(failed)
+        for place, scores in zip(self.group.running, self._evaluate("test"), strict=True):
+            self.positions[place].test = scores
+            if self.runs is not None:
+                self.runs.note_test(place)
+        if failed:
+            self.group.wake()
 
-    def _result(self, place: int, tests: Mapping[int, dict[str, float]], seconds: float) -> Result | None:
+    def _result(self, place: int, seconds: float) -> Result | None:
+        """Return the result of a member, with the rows and times of the group."""
         if place in self.stepper.failures:
             return None
-        steps, reason = self.ends[place]
-        return Result(
-            last=self.last[place],
-            best=self.best[place],
-            best_step=self.standings[place].best_step,
-            test=tests[place],
-            steps=steps,
-            reason=reason,
-            seconds=seconds,
-            examples_per_second=self.rows / self.training if self.training > 0 else 0.0,
-        )
+        return make_result(replace(self.positions[place], elapsed=seconds, rows=self.rows, training=self.training))
 
 
-def _check_arguments(group: object, tasks: object, settings: object, progress: object) -> list[Task]:
+def _check_arguments(group: object, tasks: object, settings: object, progress: object, probes: bool) -> list[Task]:
     """Refuse arguments that a group cannot follow; return a task for each member."""
     if not isinstance(group, Group):
         raise ArgumentTypeError(
@@ -245,7 +307,7 @@ def _check_arguments(group: object, tasks: object, settings: object, progress: o
     if progress is not None and not isinstance(progress, Progress):
         raise ArgumentTypeError(f"`progress` must be a Progress, but is of type {type(progress).__name__}.")
     check_settings(settings)
-    _check_supported(settings)
+    _check_supported(replace(settings, probe=ProbeSettings()) if probes else settings)
     count = len(group.members)
     each = [tasks] * count if isinstance(tasks, Task) else list(tasks) if isinstance(tasks, Sequence) else []
     wrong = next((type(task).__name__ for task in each if not isinstance(task, Task)), None)

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyrnn.errors import CheckpointError, RunError
 from steadyrnn.tasks.base import Task
 
 from .model_call import state_tensors
+from .moving_average import MovingAverage
 from .optimizer_state import load_optimizer_state, optimizer_state
 from .randomness import random_state, restore_random_state
 from .settings import TrainSettings
@@ -17,7 +18,10 @@ from .step import Stepper
 from .stopping import Standing
 from .weights import load_weights, section, weights_of
 
-__all__ = ["Position", "capture", "describe", "refuse_differences", "restore"]
+__all__ = [
+    *("Position", "capture", "capture_plain", "describe", "read_position", "refuse_differences", "restore"),
+    "restore_window",
+]
 
 
 @dataclass
@@ -80,26 +84,48 @@ def refuse_differences(stored: Mapping[str, Any], given: Mapping[str, Any]) -> N
 
 def capture(stepper: Stepper, position: Position, description: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and facts of a checkpoint; the tensors are those at work, not copies. All times are under one key."""
-    held, keys = optimizer_state(stepper.model, stepper.optimizer)
+    held = optimizer_state(stepper.model, stepper.optimizer)
+    tensors, facts = capture_plain(stepper.model, held, stepper.average, position, description)
+    tensors |= {f"carried.{place}": tensor for place, tensor in enumerate(state_tensors(stepper.state))}
+    tensors |= {f"average.{name}": tensor for name, tensor in stepper.weight_average.tensors().items()}
+    return tensors, facts | {
+        "carried": None if stepper.state is None else "tensor" if isinstance(stepper.state, Tensor) else "tuple",
+        "scaler": None if stepper.scaler is None else stepper.scaler.state_dict(),
+    }
+
+
+def capture_plain(
+    model: nn.Module,
+    optimizer: tuple[dict[str, Tensor], dict[str, list[str]]],
+    window: MovingAverage,
+    position: Position,
+    description: Mapping[str, Any],
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return what :func:`capture` does, of a run that carries no state, averages no weights and scales no loss.
+
+    Args:
+        model: The model.
+        optimizer: What :func:`~steadyrnn.train.optimizer_state.optimizer_state` returned.
+        window: What has added up since the last line of metrics.
+        position: Where the loop stands.
+        description: What must be the same when the run is resumed.
+    """
+    held, keys = optimizer
     random, random_facts = random_state()
-    carried = state_tensors(stepper.state)
-    average = stepper.average
-    tensors = weights_of(stepper.model)
+    tensors = weights_of(model)
     tensors |= {f"optimizer.{name}": tensor for name, tensor in held.items()}
     tensors |= {f"random.{name}": tensor for name, tensor in random.items()}
-    tensors |= {f"carried.{place}": tensor for place, tensor in enumerate(carried)}
-    tensors |= {f"average.{name}": tensor for name, tensor in stepper.weight_average.tensors().items()}
-    tensors |= {"window.loss": average.loss, "window.norm": average.norm}
+    tensors |= {"window.loss": window.loss, "window.norm": window.norm}
     facts = asdict(position)
-    times = {"elapsed": facts.pop("elapsed"), "training": facts.pop("training"), "window": average.seconds}
+    times = {"elapsed": facts.pop("elapsed"), "training": facts.pop("training"), "window": window.seconds}
     return tensors, facts | {
         "times": times,
         "settings": dict(description),
         "optimizer": keys,
         "random": random_facts,
-        "carried": None if stepper.state is None else "tensor" if isinstance(stepper.state, Tensor) else "tuple",
-        "window": {"steps": average.steps, "rows": average.rows},
-        "scaler": None if stepper.scaler is None else stepper.scaler.state_dict(),
+        "carried": None,
+        "window": {"steps": window.steps, "rows": window.rows},
+        "scaler": None,
     }
 
 
@@ -116,18 +142,35 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
         stepper.state = None if facts["carried"] is None else carried[0] if facts["carried"] == "tensor" else tuple(carried)
         if stepper.scaler is not None:
             stepper.scaler.load_state_dict(facts["scaler"])
-        average, sums = stepper.average, section(tensors, "window")
-        average.loss, average.norm = sums["loss"].to(device), sums["norm"].to(device)
-        average.steps, average.rows = facts["window"]["steps"], facts["window"]["rows"]
-        average.seconds = facts["times"]["window"]
+        restore_window(stepper.average, tensors, facts)
         restore_random_state(section(tensors, "random"), facts["random"])
-        own = {name: facts[name] for name in ("step", "validation", "best", "test", "reason", "rows")}
-        times = facts["times"]
-        standing = Standing(**facts["standing"])
+        position = read_position(facts)
         stepper.weight_average.load(section(tensors, "average"))
         load_weights(stepper.model, tensors)  # the last to be refused: a model is loaded whole or not at all
-        return Position(**own, standing=standing, elapsed=times["elapsed"], training=times["training"])
+        return position
     except (KeyError, TypeError, IndexError) as error:
+        raise CheckpointError(f"The checkpoint was not written by the trainer, or by another release: {error!r}.") from error
+
+
+def restore_window(window: MovingAverage, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Put back what had added up since the last line of metrics."""
+    sums = section(tensors, "window")
+    window.loss, window.norm = sums["loss"].to(window.device), sums["norm"].to(window.device)
+    window.steps, window.rows = facts["window"]["steps"], facts["window"]["rows"]
+    window.seconds = facts["times"]["window"]
+
+
+def read_position(facts: Mapping[str, Any]) -> Position:
+    """Return where the loop stood, from the facts of a checkpoint.
+
+    Raises:
+        CheckpointError: They are none of the trainer's.
+    """
+    try:
+        own = {name: facts[name] for name in ("step", "validation", "best", "test", "reason", "rows")}
+        times, standing = facts["times"], Standing(**facts["standing"])
+        return Position(**own, standing=standing, elapsed=times["elapsed"], training=times["training"])
+    except (KeyError, TypeError) as error:
         raise CheckpointError(f"The checkpoint was not written by the trainer, or by another release: {error!r}.") from error
 
 

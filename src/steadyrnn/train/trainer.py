@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +17,11 @@ from .arguments import check_arguments, check_settings
 from .device import choose_device, device_context
 from .effects import check_effects
 from .evaluation import evaluate
+from .lines import make_line, training_values
+from .probing import Callback, probe
 from .progress import Progress, Silent
-from .randomness import keep_random_state, seed_everything
+from .randomness import seed_everything
+from .result import Result, make_result
 from .resuming import load_best, refuse_lost, take_up
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
@@ -29,33 +32,6 @@ from .stopping import reason_to_stop
 from .weights import clones, load_weights, weights_of
 
 __all__ = ["Callback", "Result", "train"]
-
-Callback = Callable[[int, nn.Module], Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came out of a run.
-
-    Attributes:
-        last: Scores of the last validation.
-        best: Scores of the best validation: by the task's metric, by the loss among equals.
-        best_step: Optimizer steps done at that time.
-        test: Scores on the test split, of the best weights.
-        steps: Optimizer steps done.
-        reason: Why the run ended: ``"finished"``, ``"patience"`` or ``"below"``.
-        seconds: From start to end, summed over resumes.
-        examples_per_second: Rows per second, of training alone.
-    """
-
-    last: dict[str, float]
-    best: dict[str, float]
-    best_step: int
-    test: dict[str, float]
-    steps: int
-    reason: str
-    seconds: float
-    examples_per_second: float
 
 
 def train(
@@ -151,7 +127,7 @@ class _Trainer:
                 self._loop(signals)
                 self._finish()
         self._take_best()
-        return self._result(self.position.reason or "")
+        return self._result()
 
     # Beginning
 
@@ -256,18 +232,8 @@ class _Trainer:
         return bool(self.callbacks) and every > 0 and step % every == 0
 
     def _probe(self) -> None:
-        if not self.callbacks or self.settings.probe.every == 0:
-            return
-        step = self.position.step
-        done = {record.get("name") for record in self.run.metrics()} if self.run is not None and step == 0 else set()
-        for name, callback in self.callbacks.items():
-            if name in done:
-                continue
-            with keep_random_state():
-                record = callback(step, self.model)
-            self.model.train()
-            if self.run is not None:
-                self.run.log({"kind": "probe", "step": step, "name": name, **record})
+        if self.settings.probe.every > 0:
+            probe(self.callbacks, self.position.step, self.model, self.run)
 
     # Ending
 
@@ -292,19 +258,10 @@ class _Trainer:
             self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             self.run.save("last", tensors, capture(self.stepper, self.position, self.description)[1])
 
-    def _result(self, reason: str) -> Result:
+    def _result(self) -> Result:
         position, average = self.position, self.stepper.average
-        training = position.training + average.seconds
-        return Result(
-            last=position.validation,
-            best=position.best,
-            best_step=position.standing.best_step,
-            test=position.test,
-            steps=position.step,
-            reason=reason,
-            seconds=self._elapsed(),
-            examples_per_second=(position.rows + average.rows) / training if training > 0 else 0.0,
-        )
+        window = average.rows, average.seconds
+        return make_result(replace(position, elapsed=self._elapsed()), window)
 
     # Checkpoints
 
@@ -342,12 +299,9 @@ class _Trainer:
         loss, norm = average.means()
         average.pause()
         speed = average.rows / average.seconds if average.seconds > 0 else 0.0
-        scores = self.task.summary({name: float(value) for name, value in sums.items()})
-        rate = self.settings.optimizer.lr * factor
-        own: dict[str, Any] = {"loss": loss, "lr": rate, "gradient_norm": norm, "examples_per_second": speed}
+        values = training_values(self.task, sums, (loss, norm), self.settings.optimizer.lr * factor, speed)
         named = {group["name"]: group["lr"] for group in self.stepper.optimizer.param_groups if "name" in group}
-        own |= {"rates": named} if named else {}
-        self._log("train", scores | own)
+        self._log("train", values | ({"rates": named} if named else {}))
         self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
         self.shown |= {"examples/s": round(speed)}
         position.rows, position.training = position.rows + average.rows, position.training + average.seconds
@@ -356,9 +310,7 @@ class _Trainer:
 
     def _log(self, kind: str, values: Mapping[str, Any]) -> None:
         if self.run is not None:
-            step = self.position.step
-            record = {"kind": kind, "step": step, "epoch": step / self.epoch_steps, "time": self._elapsed()}
-            self.run.log(record | dict(values))
+            self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), values))
 
     def _log_end(self, reason: str) -> None:
         if self.run is not None:
