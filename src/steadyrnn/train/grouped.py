@@ -206,8 +206,9 @@ class _GroupTrainer:
 
     def _finish(self) -> dict[int, dict[str, float]]:
         """Give every member that did not fail its best weights, and test these; return the scores by place."""
-        for place in self.ends:
-            load_weights(self.group.members[place], self.weights[place])
+        for place, (step, _) in self.ends.items():
+            if self.standings[place].best_step != step:  # else the member has them
+                load_weights(self.group.members[place], self.weights[place])
         self.group.wake()
         if not self.ends:
             return {}
