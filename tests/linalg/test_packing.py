@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steadyrnn.errors import ArgumentError, ShapeError
-from steadyrnn.linalg.packing import _shared_index, pack, packed_size, trapezoid_index, unpack
+from steadyrnn.linalg.packing import _shared_index, pack, packed_size, trapezoid_index, unpack, unpack_below
 from tests.linalg.matrices import gaussian
 
 sizes = st.integers(0, 9).flatmap(lambda rows: st.tuples(st.just(rows), st.integers(0, rows)))
@@ -160,7 +160,7 @@ SURROUNDINGS: dict[str, Callable[[Tensor], Any]] = {
 def test_whoever_asks_first_leaves_an_index_that_serves_all(surroundings: str) -> None:
     packed = gaussian(packed_size(4, 2)).requires_grad_()
     SURROUNDINGS[surroundings](packed.detach().clone())
-    for index in (_shared_index(4, 2, torch.device("cpu")), trapezoid_index(4, 2)):
+    for index in (_shared_index(4, 2, 2, 0, torch.device("cpu")), trapezoid_index(4, 2)):
         assert type(index) is Tensor
         assert index.device.type == "cpu"
         assert not index.is_inference()
@@ -193,3 +193,13 @@ def test_an_index_that_is_made_while_a_graph_is_captured_is_the_graphs_own() -> 
     assert torch.equal(pack(unpack(packed, 40, 5)), packed)
     graph.replay()
     assert torch.equal(pack(found), packed)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_entries_below_the_diagonal_are_spread_row_by_row(size: int) -> None:
+    packed = torch.arange(1.0, size * (size - 1) // 2 + 1)
+    below = unpack_below(packed, size)
+    assert torch.equal(below, below.tril(-1))
+    assert torch.equal(below[1:, : size - 1], unpack(packed, size - 1, size - 1))
+    with pytest.raises(ShapeError, match="`packed` must have shape"):
+        unpack_below(torch.zeros(len(packed) + 1), size)

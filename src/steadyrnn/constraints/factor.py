@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from steadyrnn.checks import check_same_meta
-from steadyrnn.linalg.packing import pack, packed_size, unpack
+from steadyrnn.linalg.packing import pack, packed_size, unpack_below
 from steadyrnn.linalg.projections import polar_factor
 
 from .base import Constraint, working_dtype
@@ -149,7 +148,7 @@ def unpack_skew(packed: Tensor, size: int) -> Tensor:
         tensor([[ 0., -5.],
                 [ 5.,  0.]])
     """
-    below = pad(unpack(packed, size - 1, size - 1), (0, 1, 1, 0))  # without its first row and last column it is packed
+    below = unpack_below(packed, size)
     return below - below.mT
 
 

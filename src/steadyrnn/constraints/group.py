@@ -42,6 +42,7 @@ class Group(nn.Module, ABC):
     members: list[nn.Module]
     running: tuple[int, ...]
     _sites: list[list[Site]]
+    _joint: list[list[Any]]  # modules that put their own parameters back
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -111,6 +112,7 @@ class Group(nn.Module, ABC):
             for name, parameter in self.members[place].named_parameters():
                 parameter.data = stacked[name].data[row]
         self.__dict__["_sites"] = [list(sites(member)) for member in self.members]
+        self.__dict__["_joint"] = [[module for _, module in joint_modules(member)] for member in self.members]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Group":
         """Move or cast stacked parameters and members, and tie them anew."""
@@ -172,7 +174,7 @@ class Group(nn.Module, ABC):
                 self._put_back(own, faults)
         for place in self.running:
             try:
-                for _, module in joint_modules(self.members[place]):
+                for module in self._joint[place]:
                     module.after_optimizer_step()
             except NotFiniteError as error:
                 faults[place] = error

@@ -9,7 +9,7 @@ from torch import Tensor
 from steadyrnn.cells.base import State
 from steadyrnn.constraints.group import Group
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cpu.group import group_refusal, run_group
+from steadyrnn.engines.cpu.group.run import group_refusal, run_group
 from steadyrnn.errors import ArgumentError
 
 from .base import RecurrentLayer
@@ -51,9 +51,8 @@ def run_layers(group: Group, prefix: str, layers: Sequence[RecurrentLayer], inpu
     Returns:
         Outputs of the last layer in each stack, (T, R, B, H), and final states, each (L, R, B, H).
     """
-    members, rows = input.shape[1:3]
     first, known = layers[0], cast(dict[str, Tensor], dict(group.named_parameters()))
-    data, finals = input.flatten(1, 2), []
+    data, finals = input, []
     for place in range(first.num_layers):
         end = first.suffix(place, 0)
         weight_ih, weight_hh, bias_ih, bias_hh = (
@@ -61,11 +60,10 @@ def run_layers(group: Group, prefix: str, layers: Sequence[RecurrentLayer], inpu
         )
         if weight_hh is None:
             weight_hh = _constrained(group, prefix, layers, end)
-        state = _first_states(group, prefix, first, end, rows, data)
+        state = _first_states(group, prefix, first, end, data)
         data, final = run_group(Recurrence(first.cell, data, state, cast(Tensor, weight_ih), weight_hh, bias_ih, bias_hh))
         finals.append(final)
-    states = tuple(torch.stack(each).unflatten(1, (members, rows)) for each in zip(*finals, strict=True))
-    return data.unflatten(1, (members, rows)), states
+    return data, tuple(torch.stack(each) for each in zip(*finals, strict=True))
 
 
 def _constrained(group: Group, prefix: str, layers: Sequence[RecurrentLayer], end: str) -> Tensor:
@@ -80,9 +78,9 @@ def _constrained(group: Group, prefix: str, layers: Sequence[RecurrentLayer], en
     return gates[0] if len(gates) == 1 else torch.cat(gates, dim=1)
 
 
-def _first_states(group: Group, prefix: str, layer: RecurrentLayer, end: str, rows: int, data: Tensor) -> State:
-    """Return initial states, each (R * B, H): zero, or each member's learned one."""
+def _first_states(group: Group, prefix: str, layer: RecurrentLayer, end: str, data: Tensor) -> State:
+    """Return initial states, each (R, B, H): zero, or each member's learned one."""
     names = [f"{prefix}initial_{name}{end}" for name in layer.cell.record.state_names]
     if not layer.learn_initial_state:
-        return tuple(data.new_zeros(data.shape[1], layer.hidden_size) for _ in names)
-    return tuple(group.get_parameter(name).repeat_interleave(rows, dim=0) for name in names)
+        return tuple(data.new_zeros(*data.shape[1:3], layer.hidden_size) for _ in names)
+    return tuple(group.get_parameter(name).unsqueeze(1).expand(-1, data.shape[2], -1) for name in names)

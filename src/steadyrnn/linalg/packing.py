@@ -14,7 +14,7 @@ from steadyrnn.gpu.torch_private import (
     peek_interpreter_stack,
 )
 
-__all__ = ["pack", "packed_size", "trapezoid_index", "unpack"]
+__all__ = ["pack", "packed_size", "trapezoid_index", "unpack", "unpack_below"]
 
 _TRACING = (DispatchModeKey.FAKE, DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
 
@@ -74,23 +74,26 @@ def trapezoid_index(rows: int, count: int, device: torch.device | str = "cpu") -
         tensor([0, 2, 3, 4, 5])
     """
     device = device if isinstance(device, torch.device) else torch.device(device)
-    if not _may_be_shared(device):
-        return _places(rows, count, device)
-    return _shared_index(rows, count, device)
+    return _index(rows, count, count, 0, device)
 
 
-def _places(rows: int, count: int, device: torch.device) -> Tensor:
+def _index(rows: int, count: int, stride: int, start: int, device: torch.device) -> Tensor:
+    """Return the places of a trapezoid that begins at ``start`` of a matrix with rows of length ``stride``."""
+    return (_shared_index if _may_be_shared(device) else _places)(rows, count, stride, start, device)
+
+
+def _places(rows: int, count: int, stride: int, start: int, device: torch.device) -> Tensor:
     _check_trapezoid(rows, count)
     place = torch.tril_indices(rows, count, device=device)  # (2, size)
-    return place[0] * count + place[1]
+    return place[0] * stride + place[1] + start
 
 
 @lru_cache(maxsize=64)
-def _shared_index(rows: int, count: int, device: torch.device) -> Tensor:
+def _shared_index(rows: int, count: int, stride: int, start: int, device: torch.device) -> Tensor:
     # autograd would refuse to save a tensor made in inference mode, and a mode may make tensors of its own kind
     with torch.inference_mode(False), disable_dispatch_modes():
         # copied from the CPU: the copy is finished when it returns, on whatever stream it is read next
-        return _places(rows, count, torch.device("cpu")).to(device)
+        return _places(rows, count, stride, start, torch.device("cpu")).to(device)
 
 
 def _may_be_shared(device: torch.device) -> bool:
@@ -129,14 +132,41 @@ def unpack(packed: Tensor, rows: int, count: int) -> Tensor:
         tensor([[1., 0.],
                 [2., 3.]])
     """
+    _check_packed(packed, rows, count)
+    index = trapezoid_index(rows, count, packed.device)
+    return packed.new_zeros(rows * count).scatter(0, index, packed).reshape(rows, count)
+
+
+def unpack_below(packed: Tensor, size: int) -> Tensor:
+    r"""Spread packed entries below the diagonal of a square matrix, with zeros elsewhere.
+
+    Without its first row and last column the matrix is ``unpack(packed, size - 1, size - 1)``.
+
+    Args:
+        packed: The entries, row by row, shape ``(N(N-1)/2,)``.
+        size: :math:`N`.
+
+    Returns:
+        The strictly lower triangular matrix, shape ``(N, N)``.
+
+    Example:
+        >>> unpack_below(torch.tensor([1.0, 2.0, 3.0]), 3)
+        tensor([[0., 0., 0.],
+                [1., 0., 0.],
+                [2., 3., 0.]])
+    """
+    _check_packed(packed, size - 1, size - 1)
+    index = _index(size - 1, size - 1, size, size, packed.device)  # from the second row on
+    return packed.new_zeros(size * size).scatter(0, index, packed).reshape(size, size)
+
+
+def _check_packed(packed: Tensor, rows: int, count: int) -> None:
     size = packed_size(rows, count)
     if packed.shape != (size,):
         raise ShapeError(
             f"`packed` must have shape {(size,)} for a trapezoid of {rows} rows and {count} columns, "
             f"but has shape {tuple(packed.shape)}."
         )
-    index = trapezoid_index(rows, count, packed.device)
-    return packed.new_zeros(rows * count).scatter(0, index, packed).reshape(rows, count)
 
 
 def pack(columns: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from steadyrnn.checks import without_autocast
+from steadyrnn.gpu.torch_private import BelowAutograd
 
 __all__ = ["exp_by_products"]
 
@@ -34,7 +35,7 @@ def exp_by_products(skew: Tensor) -> Tensor | None:
     .. math:: \lVert B \rVert \le \lVert B \rVert_1, \qquad \lVert B \rVert \le \lVert B^q \rVert_F^{1/q}, \quad q = 6, 12, 24
 
     The gradient is that of the quotient, where the derivatives of even powers of :math:`B` are symmetric and those of
-    odd ones skew. Costs 7 products (of dense matrices with large angles up to 9), and the gradient 8. That is less than
+    odd ones skew. Costs 7 products (of dense matrices with large angles up to 9), and the gradient 7. That is less than
     half of an eigendecomposition, and more accurate.
 
     Args:
@@ -56,7 +57,7 @@ def exp_by_products(skew: Tensor) -> Tensor | None:
     powers = _even_powers(skew.detach())
     if powers is None:
         return None
-    value: Tensor = _Quotient.apply(skew, *powers)[0]  # type: ignore[no-untyped-call]
+    value: Tensor = _Quotient.apply(skew, *powers)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -64,20 +65,19 @@ def exp_by_products(skew: Tensor) -> Tensor | None:
 def _even_powers(b: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return the second, fourth and sixth power, or None where the norm may be beyond the reach."""
     with without_autocast(b.device):
-        if not float(torch.dot(b.flatten(), b.flatten())) <= _REACH**2 * len(b):  # then the norm is larger, or NaN
-            return None
+        near = not len(b) or float(b.abs().sum(0).amax()) <= _REACH
+        if not near and not float(torch.dot(b.flatten(), b.flatten())) <= _REACH**2 * len(b):
+            return None  # the norm is larger, or NaN
         if not torch.equal(b, -b.mT):  # what is said of the norm, and of the inverse, holds for skew matrices alone
             return None
         b2 = b @ b
         b4 = b2 @ b2
         b6 = b4 @ b2
-        return (b2, b4, b6) if _is_within(b, b6) else None
+        return (b2, b4, b6) if near or _is_within(b, b6) else None
 
 
 def _is_within(b: Tensor, b6: Tensor) -> bool:
-    """Say whether the norm of B is proven to be within the reach."""
-    if not len(b) or float(b.abs().sum(0).amax()) <= _REACH:
-        return True
+    """Say whether the norm of B is proven to be within the reach by that of a power."""
     power, exponent = b6, 6
     while True:
         bound = float(power.norm()) ** (1 / exponent)
@@ -89,29 +89,26 @@ def _is_within(b: Tensor, b6: Tensor) -> bool:
 
 
 class _Quotient(Function):
-    """The Padé quotient; all but the value is kept for the backward pass only."""
+    """The Padé quotient; a transform of ``torch.func`` never gets here, so that the context can be filled in at once."""
 
     @staticmethod
-    def forward(skew: Tensor, b2: Tensor, b4: Tensor, b6: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with without_autocast(skew.device):
+    def forward(ctx: Any, skew: Tensor, b2: Tensor, b4: Tensor, b6: Tensor) -> Tensor:
+        with without_autocast(skew.device), BelowAutograd():
             odd = (_C[7] * b6).add_(b4, alpha=_C[5]).add_(b2, alpha=_C[3])
-            even = (_C[6] * b6).add_(b4, alpha=_C[4]).add_(b2, alpha=_C[2])
+            p = (_C[6] * b6).add_(b4, alpha=_C[4]).add_(b2, alpha=_C[2])  # the even part
             odd.diagonal().add_(_C[1])
-            even.diagonal().add_(_C[0])
-            p = torch.addmm(even, skew, odd)
-            near = (_R[3] * b6).add_(b4, alpha=_R[2]).add_(b2, alpha=_R[1])
-            near.diagonal().add_(_R[0])
-            inverse = p @ torch.addmm(near, b4, (_R[4] * b4).add_(b6, alpha=_R[5]))  # of p(-B)
-            return inverse @ p, odd, inverse
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
+            p.diagonal().add_(_C[0])
+            p.addmm_(skew, odd)
+            r = (_R[3] * b6).add_(b4, alpha=_R[2]).add_(b2, alpha=_R[1])
+            r.diagonal().add_(_R[0])
+            inverse = p @ r.addmm_(b4, (_R[4] * b4).add_(b6, alpha=_R[5]))  # of p(-B)
+            value = inverse @ p
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:3], *output)
+        ctx.save_for_backward(skew, b2, value, odd, inverse)
+        return value
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, None, None, None]:
         if g is None:
             return None, None, None, None
         with without_autocast(g.device):
@@ -119,20 +116,30 @@ class _Quotient(Function):
 
     @staticmethod
     def pull_back(ctx: Any, g: Tensor) -> Tensor:
-        """Return the gradient of the skew matrix; a name ends in what it is the gradient of."""
-        b, b2, b4, value, odd, inverse = ctx.saved_tensors
+        """Return the gradient of the skew matrix, differentiable where that is wanted."""
+        b, b2, value, odd, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
             alias = b.view_as(b)  # hooks on the tensor itself would run here, too
             return _minus_transpose(torch.autograd.grad(torch.matrix_exp(alias), alias, g, create_graph=True)[0]) / 2
-        to_p = inverse.mT @ g
-        to_q = to_p @ value.mT  # with a minus: of p(-B)
-        to_u, to_v = _minus_transpose(to_p + to_q), _plus_transpose(to_p - to_q)  # twice those of the parts of p
-        to_odd = _plus_transpose(b @ to_u)  # minus four times that of the factor of B
-        to_b6 = (_C[7] * to_odd).sub_(to_v, alpha=2 * _C[6])  # minus four times, like all that follow
-        to_b4 = _plus_transpose(to_b6 @ b2).mul_(0.5).add_(to_odd, alpha=_C[5]).sub_(to_v, alpha=2 * _C[4])
-        to_b2 = _plus_transpose(torch.addmm(b4 @ to_b6, to_b4, b2, alpha=2)).mul_(0.5)
-        to_b2.add_(to_odd, alpha=_C[3]).sub_(to_v, alpha=2 * _C[2])
-        return _minus_transpose(torch.addmm(to_u @ odd, to_b2, b)).mul_(0.25)
+        with BelowAutograd():
+            return _pull_back(g, b, b2, value, odd, inverse)
+
+
+def _pull_back(g: Tensor, b: Tensor, b2: Tensor, value: Tensor, odd: Tensor, inverse: Tensor) -> Tensor:
+    r"""Return the gradient of the skew matrix; a name ends in what it is the gradient of.
+
+    With symmetric :math:`X = B^2`, :math:`A_2` and :math:`A_3`, what :math:`A_2` at :math:`X^2` and :math:`A_3` at
+    :math:`X^3` give at X is the sum of :math:`(Z + Z^\top / 2 + A_2) X` and its transpose, with :math:`Z = A_3 X`.
+    """
+    to_p = inverse.mT @ g
+    both = torch.addmm(to_p, to_p, value.mT)  # and, with a minus, that of p(-B)
+    to_u, to_v = _minus_transpose(both), _plus_transpose(to_p.sub_(both, alpha=0.5))  # of the parts of p; the first twice
+    to_odd = _plus_transpose(b @ to_u)  # minus four times that of the factor of B, as are all that follow
+    to_b6 = (_C[7] * to_odd).sub_(to_v, alpha=4 * _C[6])
+    z = to_b6 @ b2
+    to_b4 = (_C[5] * to_odd).sub_(to_v, alpha=4 * _C[4]).add_(z).add_(z.mT, alpha=0.5)
+    to_b2 = _plus_transpose(to_b4 @ b2).add_(to_odd, alpha=_C[3]).sub_(to_v, alpha=4 * _C[2])
+    return _minus_transpose((to_u @ odd).addmm_(to_b2, b, beta=0.25, alpha=0.25))
 
 
 def _minus_transpose(matrix: Tensor) -> Tensor:

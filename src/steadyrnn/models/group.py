@@ -10,6 +10,7 @@ from steadyrnn.constraints.group import Group
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.group import check_groupable, run_layers
+from steadyrnn.linalg.batched import map_rows
 
 from .sequence import SequenceModel
 
@@ -69,7 +70,7 @@ class SequenceGroup(Group):
         known = dict(self.named_parameters())
         weight, bias = known[f"{name}.weight"], known.get(f"{name}.bias")
         rows = x.movedim(-3, 0).flatten(1, -2)  # (R, T * B, H)
-        image = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+        image = map_rows(rows, weight, bias)
         shape = (image.shape[0], *x.shape[:-3], x.shape[-2], image.shape[-1])
         return image.view(shape).movedim(0, -3)
 

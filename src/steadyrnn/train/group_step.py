@@ -20,7 +20,7 @@ __all__ = ["GroupStepper", "check_stackable", "member_norms", "stack_inputs"]
 
 
 def stack_inputs(batches: Sequence[Batch]) -> Tensor:
-    """Return the inputs of a batch for each member, (T, R, B, D).
+    """Return the inputs of a batch for each member, (T, R, B, D), in memory one member after another.
 
     Example:
         >>> batch = Batch(torch.zeros(5, 3, 2), torch.zeros(3, 1))
@@ -31,7 +31,7 @@ def stack_inputs(batches: Sequence[Batch]) -> Tensor:
     first = batches[0]
     if all(batch is first for batch in batches):
         return first.input.unsqueeze(1).expand(-1, len(batches), -1, -1)
-    return torch.stack([batch.input for batch in batches], dim=1)
+    return torch.stack([batch.input for batch in batches]).transpose(0, 1)
 
 
 def check_stackable(batches: Sequence[Batch]) -> None:

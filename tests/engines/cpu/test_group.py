@@ -10,7 +10,7 @@ from torch.autograd import gradcheck
 
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.engines.base import Recurrence
-from steadyrnn.engines.cpu.group import group_refusal, run_group
+from steadyrnn.engines.cpu.group.run import group_refusal, run_group
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.errors import DtypeError, EngineError, ShapeError
 from tests.support.errors import assert_within_budget
@@ -20,15 +20,15 @@ BATCH, INPUTS, HIDDEN = 3, 2, 4
 
 
 def tensors(name: str, members: int, steps: int, biases: bool = True) -> dict[str, Tensor]:
-    """Return every tensor of a group by name: rows one network after another."""
+    """Return every tensor of a group by name."""
     gates = len(CELLS[name].gates) * HIDDEN
     generator = torch.Generator().manual_seed(members * 100 + steps)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).mul_(0.5).requires_grad_()
 
-    made = {"input": draw(steps, members * BATCH, INPUTS)}
-    made |= {f"state{place}": draw(members * BATCH, HIDDEN) for place in range(CELLS[name].states)}
+    made = {"input": draw(steps, members, BATCH, INPUTS)}
+    made |= {f"state{place}": draw(members, BATCH, HIDDEN) for place in range(CELLS[name].states)}
     made |= {"weight_ih": draw(members, gates, INPUTS), "weight_hh": draw(members, gates, HIDDEN)}
     return made | ({"bias_ih": draw(members, gates), "bias_hh": draw(members, gates)} if biases else {})
 
@@ -41,10 +41,7 @@ def recurrence(name: str, given: dict[str, Tensor]) -> Recurrence:
 
 def member(given: dict[str, Tensor], place: int) -> dict[str, Tensor]:
     """Return the tensors of one network."""
-    rows = slice(place * BATCH, (place + 1) * BATCH)
-    own = {"input": given["input"][:, rows]}
-    own |= {key: tensor[rows] for key, tensor in given.items() if key.startswith("state")}
-    return own | {key: tensor[place] for key, tensor in given.items() if key.startswith(("weight", "bias"))}
+    return {key: tensor[:, place] if key == "input" else tensor[place] for key, tensor in given.items()}
 
 
 def results(output: Tensor, state: tuple[Tensor, ...], given: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -67,9 +64,7 @@ def test_a_group_equals_its_networks_run_by_the_reference(name: str, steps: int)
         alone.append(results(*ReferenceEngine().run(recurrence(name, own)), own))
     truth = {}
     for key in alone[0]:
-        rows = 1 if key in ("output", "grad_input") else 0
-        join = torch.cat if rows or key.startswith(("final", "grad_state")) else torch.stack
-        truth[key] = join([found[key] for found in alone], rows)  # type: ignore[operator]
+        truth[key] = torch.stack([found[key] for found in alone], 1 if key in ("output", "grad_input") else 0)
     assert_within_budget(fast, truth, dict.fromkeys(truth, 0.0))
 
 
@@ -117,8 +112,7 @@ def test_a_network_that_is_not_finite_leaves_the_others_bit_for_bit(name: str, b
         given["weight_hh"][1] = bad
     found = results(*run_group(recurrence(name, given)), given)
     for place in (0, 2):
-        rows = slice(place * BATCH, (place + 1) * BATCH)
-        assert torch.equal(found["output"][:, rows], fine["output"][:, rows])
+        assert torch.equal(found["output"][:, place], fine["output"][:, place])
         for key in ("grad_weight_ih", "grad_weight_hh", "grad_bias_ih", "grad_bias_hh"):
             assert torch.equal(found[key][place], fine[key][place])
 
@@ -145,8 +139,11 @@ def test_shapes_and_dtypes_that_do_not_fit_are_refused(key: str) -> None:
         run_group(recurrence("rnn-tanh", given | {key: given[key].detach().float()}))
 
 
-def test_rows_that_cannot_be_shared_out_are_refused() -> None:
+@pytest.mark.parametrize("members", [0, 1, 3])
+def test_an_input_of_another_number_of_networks_is_refused(members: int) -> None:
     given = tensors("rnn-tanh", 2, 3)
-    cut = given | {"input": given["input"][:, :5], "state0": given["state0"][:5]}
-    with pytest.raises(ShapeError, match="the same number of rows for each of 2 networks, but has 5"):
-        run_group(recurrence("rnn-tanh", cut))
+    other = torch.zeros(3, members, BATCH, INPUTS, dtype=torch.float64)
+    with pytest.raises(ShapeError, match=rf"which is 2 and must be at least 1, but has \(3, {members}, 3, 2\)"):
+        run_group(recurrence("rnn-tanh", given | {"input": other}))
+    with pytest.raises(ShapeError, match=r"must have shape \(T, R, B, D\)"):
+        run_group(recurrence("rnn-tanh", given | {"input": other.flatten(1, 2)}))

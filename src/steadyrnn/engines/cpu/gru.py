@@ -25,9 +25,9 @@ class GRUFamily(Family):
         self.reset_after = reset_after
         wide = 2 * self.hidden
         self.apart = len(call.recurrent) > 1
-        parts = gate_products(call.recurrent if self.apart else list(call.recurrent[0].split([wide, self.hidden], dim=-2)))
+        parts = gate_products(call.recurrent if self.apart else list(call.recurrent[0].split([wide, self.hidden])))
         self.gating, self.product_n = parts[:-1], parts[-1][1]  # of r and z, together or apart; of n
-        self.bias_n = call.bias_hh[..., wide:] if reset_after and call.bias_hh is not None else None
+        self.bias_n = call.bias_hh[wide:] if reset_after and call.bias_hh is not None else None
 
     def input_bias(self) -> Tensor | None:
         """Return the bias of the input part: both vectors, less the one that stays inside the reset gate."""
@@ -35,9 +35,9 @@ class GRUFamily(Family):
         if call.bias_hh is None:
             return call.bias_ih
         folded = torch.zeros_like(call.bias_hh) if call.bias_ih is None else call.bias_ih.clone()
-        folded[..., : 2 * self.hidden] += call.bias_hh[..., : 2 * self.hidden]
+        folded[: 2 * self.hidden] += call.bias_hh[: 2 * self.hidden]
         if not self.reset_after:
-            folded[..., 2 * self.hidden :] += call.bias_hh[..., 2 * self.hidden :]
+            folded[2 * self.hidden :] += call.bias_hh[2 * self.hidden :]
         return folded
 
     def stash_like(self) -> Tensor:
@@ -152,4 +152,4 @@ class GRUFamily(Family):
         grad_n = self.product_n.gradient(History(last, gated, last.new_zeros(0, self.hidden), start[:0]))
         history = self.history(adjoint, output, start)
         grads = [grad for part, product in self.gating for grad in product.gradient(history.columns(part))]
-        return [*grads, *grad_n] if self.apart else [torch.cat([*grads, *grad_n], dim=-2)]
+        return [*grads, *grad_n] if self.apart else [torch.cat([*grads, *grad_n])]

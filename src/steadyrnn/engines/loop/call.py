@@ -13,8 +13,7 @@ __all__ = ["Call", "Forward", "Gradients", "Kernel"]
 class Call(NamedTuple):
     """The arguments of one op call, ``sizes`` read into Python numbers.
 
-    A group of R independent networks has R in front of the shape of every weight and bias. Their rows lie one network after
-    another: R times B of them.
+    A group of R independent networks has R in front of every shape, in that of the input behind the time.
     """
 
     input: Tensor  # (T, B, D)

@@ -13,10 +13,7 @@ from torch import Tensor
 from ..base import Recurrence
 from .call import Call, Forward, Gradients
 
-__all__ = [
-    *("KEPT_BYTES", "Family", "History", "Steps", "Visit", "flat", "head", "multiply_members", "scratch", "split_members"),
-    "sum_biases",
-]
+__all__ = ["KEPT_BYTES", "Family", "History", "Steps", "Visit", "flat", "head", "scratch", "sum_biases"]
 
 KEPT_BYTES = 2**24
 """The largest scratch tensor that is kept for the next call; a larger one is given back, since it would add to the peak."""
@@ -79,34 +76,6 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.reshape(tensor.shape[0] * tensor.shape[1], tensor.shape[2])
 
 
-def split_members(tensor: Tensor, members: int) -> Tensor:
-    """Return the rows (T, R * B, N) of a group by network: (R, T * B, N).
-
-    Example:
-        >>> split_members(torch.arange(4).view(2, 2, 1), 2).squeeze(-1)
-        tensor([[0, 2],
-                [1, 3]])
-    """
-    steps, rows, width = tensor.shape
-    each = rows // members
-    return tensor.reshape(steps, members, each, width).transpose(0, 1).reshape(members, steps * each, width)
-
-
-def multiply_members(left: Tensor, right: Tensor, members: int) -> Tensor:
-    r"""Return :math:`\sum_t L_t^\top R_t` of each network of a group, (R, M, N), from (T, R * B, M) and (T, R * B, N).
-
-    One batched product for every 64 steps: what it copies stays in the cache.
-
-    Example:
-        >>> multiply_members(torch.ones(3, 2, 1), torch.tensor([[[1.0], [2.0]]] * 3), 2).flatten()
-        tensor([3., 6.])
-    """
-    total = left.new_zeros(members, left.shape[-1], right.shape[-1])
-    for a, b in zip(left.split(_BLOCK), right.split(_BLOCK), strict=True):
-        total.baddbmm_(split_members(a, members).mT, split_members(b, members))
-    return total
-
-
 class History(NamedTuple):
     """What the gradient of a recurrent matrix is made of: adjoints of its results beside the states it was applied to."""
 
@@ -140,7 +109,6 @@ class Family(ABC):
         self.call = call
         self.steps, self.batch = call.input.shape[0], call.input.shape[1]
         self.hidden = call.state[0].shape[1]
-        self.members = call.weight_ih.shape[0] if call.weight_ih.dim() == 3 else None  # R of a group
 
     @abstractmethod
     def forward(self, keep: bool) -> Forward:
@@ -187,22 +155,11 @@ class Family(ABC):
 
     def project(self, bias: Tensor | None, out: Tensor) -> Tensor:
         """Write the input part of every gate at every time to ``out`` (T, B, G * H): one product, outside the loop."""
-        if self.members is not None:
-            return self.project_group(bias, out, self.members)
         flat_in, flat_out = flat(self.call.input), out.view(self.steps * self.batch, out.shape[-1])
         if bias is None:
             torch.mm(flat_in, self.call.weight_ih.t(), out=flat_out)
         else:
             torch.addmm(bias, flat_in, self.call.weight_ih.t(), out=flat_out)
-        return out
-
-    def project_group(self, bias: Tensor | None, out: Tensor, members: int) -> Tensor:
-        """Do the same for a group: batched products, each over some time steps, so that copies stay in the cache."""
-        weight, each = self.call.weight_ih.mT, self.batch // members
-        for x, part in zip(self.call.input.split(_BLOCK), out.split(_BLOCK), strict=True):
-            rows = split_members(x, members)
-            gates = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight)
-            part.unflatten(1, (members, each)).copy_(gates.unflatten(1, (len(x), each)).transpose(0, 1))
         return out
 
     def clear_padding(self, tensor: Tensor) -> None:
@@ -248,27 +205,16 @@ class Family(ABC):
 
     def outside(self, adjoint: Tensor, needs_input: bool) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """Return the gradients of input, input weight and input bias from the gates' adjoint (T, B, G * H)."""
-        if self.members is None:
-            grad_w = flat(adjoint).t() @ flat(self.call.input)
-        else:
-            grad_w = multiply_members(adjoint, self.call.input, self.members)
+        grad_w = flat(adjoint).t() @ flat(self.call.input)
         return self.grad_input(adjoint, needs_input), grad_w, None if self.call.bias_ih is None else self.sum_rows(adjoint)
 
     def sum_rows(self, adjoint: Tensor) -> Tensor:
-        """Return the gradient of a bias, (N,) or (R, N), from the adjoint (T, B, N) of what it was added to."""
-        if self.members is None:
-            return flat(adjoint).sum(0)
-        return adjoint.view(self.steps, self.members, self.batch // self.members, adjoint.shape[-1]).sum((0, 2))
+        """Return the gradient of a bias, (N,), from the adjoint (T, B, N) of what it was added to."""
+        return flat(adjoint).sum(0)
 
     def grad_input(self, adjoint: Tensor, needed: bool) -> Tensor | None:
         """Return the gradient of the input, where it is needed, from the gates' adjoint (T, B, G * H)."""
-        if not needed:
-            return None
-        if self.members is None:
-            return (flat(adjoint) @ self.call.weight_ih).view(self.call.input.shape)
-        each = self.batch // self.members
-        grad = torch.bmm(split_members(adjoint, self.members), self.call.weight_ih)  # (R, T * B, D)
-        return grad.view(self.members, self.steps, each, grad.shape[-1]).transpose(0, 1).reshape(self.call.input.shape)
+        return (flat(adjoint) @ self.call.weight_ih).view(self.call.input.shape) if needed else None
 
     def carry(self, grad: Tensor | None, like: Tensor) -> Tensor:
         """Return the adjoint of the final state as a tensor the loop may overwrite (and return as the initial one's)."""

@@ -8,9 +8,9 @@ from torch import Tensor
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Gate, as_gates, unflatten_weight
-from .family import History, flat, multiply_members, scratch
+from .family import History, flat, scratch
 
-__all__ = ["Dense", "DenseGroup", "Factored", "History", "Product", "flat", "gate_products", "product_of"]
+__all__ = ["Dense", "Factored", "History", "Product", "flat", "gate_products", "product_of"]
 
 
 class Product(ABC):
@@ -65,46 +65,6 @@ class Dense(Product):
         r"""Return :math:`\sum_t a_t^\top h_{t-1}` as one product over all time, plus one for the initial state."""
         late, early, first, start = history
         return [(flat(late).t() @ flat(early)).addmm_(first.t(), start)]
-
-
-class DenseGroup(Product):
-    """R matrices, (R, N, H), each for the rows of its own network: (R * B, ...), one network after another."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self.weight = weight
-        self.transposed = weight.mT
-        self.members, self.size = weight.shape[:2]
-
-    def split(self, rows: Tensor) -> Tensor:
-        """Return ``rows`` (R * B, N) as (R, B, N)."""
-        return rows.view(self.members, rows.shape[0] // self.members, rows.shape[1])
-
-    def add(self, gate: Tensor, before: Tensor) -> None:
-        """One batched product."""
-        if gate.is_contiguous():
-            self.split(gate).baddbmm_(self.split(before), self.transposed)
-        else:  # torch would multiply matrix by matrix
-            self.write(before, None, product := scratch("product", gate.shape, gate))
-            gate.add_(product)
-
-    def write(self, before: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        """One batched product."""
-        if bias is None:
-            torch.bmm(self.split(before), self.transposed, out=self.split(out))
-        else:
-            torch.baddbmm(bias.unsqueeze(1), self.split(before), self.transposed, out=self.split(out))
-
-    def pull(self, adjoint: Tensor, plus: Tensor | None, out: Tensor) -> None:
-        """One batched product."""
-        if plus is None:
-            torch.bmm(self.split(adjoint), self.weight, out=self.split(out))
-        else:
-            torch.baddbmm(self.split(plus), self.split(adjoint), self.weight, out=self.split(out))
-
-    def gradient(self, history: History) -> list[Tensor]:
-        r"""Return :math:`\sum_t a_t^\top h_{t-1}` of each network by batched products, with one for the initial states."""
-        late, early, first, start = history
-        return [multiply_members(late, early, self.members).baddbmm_(self.split(first).mT, self.split(start))]
 
 
 class Factored(Product):
@@ -162,6 +122,4 @@ def gate_products(tensors: list[Tensor]) -> list[tuple[slice, Product]]:
 
 def product_of(weight: Gate) -> Product:
     """Return the product with a matrix."""
-    if isinstance(weight, DiagonalLowRank):
-        return Factored(weight)
-    return DenseGroup(weight) if weight.dim() == 3 else Dense(weight)
+    return Factored(weight) if isinstance(weight, DiagonalLowRank) else Dense(weight)

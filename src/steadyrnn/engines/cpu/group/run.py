@@ -1,4 +1,4 @@
-"""Many independent networks of one size at once: the loops of the CPU engine with batched products."""
+"""A group of networks as autograd sees it: what can run, one function, its shapes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,16 +8,28 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from steadyrnn.cells.base import State
+from steadyrnn.checks import without_autocast
 from steadyrnn.errors import DtypeError, EngineError, ShapeError
 from steadyrnn.gpu.torch_private import BelowAutograd
 
-from ..base import Recurrence, flatten_weight
-from ..loop.ops import Options, is_kept, run_back, save
-from .engine import LOOPS, CPUKernel
+from ...base import Recurrence, flatten_weight
+from ...loop.call import Forward
+from ...loop.ops import Options, is_kept
+from ..engine import flush_denormals
+from .gru import GRUAfterGroup, GRUBeforeGroup
+from .loop import GroupLoop
+from .lstm import LSTMGroup
+from .rnn import RNNGroup
 
 __all__ = ["group_refusal", "run_group"]
 
-_KERNEL = CPUKernel(whole=False)  # oneDNN runs one network at a time
+LOOPS: dict[str, type[GroupLoop]] = {
+    "elman": RNNGroup,
+    "gru_after": GRUAfterGroup,
+    "gru_before": GRUBeforeGroup,
+    "lstm": LSTMGroup,
+}
+"""By the kernel's name in a cell's record."""
 
 
 def group_refusal(recurrence: Recurrence) -> str | None:
@@ -50,11 +62,13 @@ def run_group(recurrence: Recurrence) -> tuple[Tensor, State]:
     Nothing here is bound to the CPU: on a GPU the same operations run, one launch each.
 
     Args:
-        recurrence: Every weight has R in front of its shape: (R, G * H, D), (R, G * H, H), (R, G * H). The rows of input
-            (T, R * B, D) and states (R * B, H) lie one network after another. All rows run over all time, forwards.
+        recurrence: Every tensor has R in front of the shape that it has for one network, the input behind the time:
+            (T, R, B, D), states (R, B, H), weights (R, G * H, D) and (R, G * H, H), biases (R, G * H). All rows run over
+            all time, forwards. An input that is in memory by network, ``torch.stack(inputs).transpose(0, 1)``, is not
+            copied.
 
     Returns:
-        Outputs (T, R * B, H), and the final state, each (R * B, H). They are differentiable once.
+        Outputs (T, R, B, H), in memory by network, and the final state, each (R, B, H). They are differentiable once.
 
     Raises:
         EngineError: The cell has no loop for groups.
@@ -63,8 +77,8 @@ def run_group(recurrence: Recurrence) -> tuple[Tensor, State]:
     Example:
         >>> from steadyrnn.cells.registry import CELLS
         >>> weight = torch.tensor([1.0, 2.0]).view(2, 1, 1)
-        >>> x, zero = torch.ones(3, 2, 1), torch.zeros(2, 1)
-        >>> run_group(Recurrence(CELLS["rnn-identity"], x, (zero,), torch.ones(2, 1, 1), weight))[0].squeeze(-1).T
+        >>> x, zero = torch.ones(3, 2, 1, 1), torch.zeros(2, 1, 1)
+        >>> run_group(Recurrence(CELLS["rnn-identity"], x, (zero,), torch.ones(2, 1, 1), weight))[0].view(3, 2).T
         tensor([[1., 2., 3.],
                 [1., 3., 7.]])
     """
@@ -83,8 +97,8 @@ def run_group(recurrence: Recurrence) -> tuple[Tensor, State]:
     if is_kept(tensors):
         output, *final = _GroupRun.apply(options, *tensors)  # type: ignore[no-untyped-call]
         return output, tuple(final)
-    with BelowAutograd():
-        done = _KERNEL.forward(options.call(tensors, None), run.cell, False, False)
+    with BelowAutograd(), flush_denormals(), without_autocast(run.input.device):
+        done = _loop(options, tensors).forward(False)
     return done.output, tuple(done.state)
 
 
@@ -94,32 +108,45 @@ class _GroupRun(Function):
     @staticmethod
     def forward(ctx: Any, options: Options, *tensors: Any) -> tuple[Tensor, ...]:
         """Run the loop below autograd and save what its adjoint needs."""
-        with BelowAutograd():
-            done = _KERNEL.forward(options.call(tensors, None), options.cell, False, True)
-        save(ctx, options, None, tensors, done)
+        with BelowAutograd(), flush_denormals(), without_autocast(tensors[0].device):
+            done = _loop(options, tensors).forward(True)
+        ctx.set_materialize_grads(False)
+        ctx.options = options
+        ctx.save_for_backward(*tensors, done.output, done.stash)
         return done.output, *done.state
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return gradients in the order of ``forward``'s arguments."""
-        options: Options = ctx.options
-        _, *rest = ctx.saved_tensors
-        count = 5 + options.states + options.factors
-        needs_input = bool(ctx.needs_input_grad[1])
-        found = run_back(_KERNEL, options, None, rest[:count], rest[count:], grads, needs_input)
-        return None, *found
+        *tensors, output, stash = ctx.saved_tensors
+        grad_output, *grad_state = grads
+        with BelowAutograd(), flush_denormals(), without_autocast(output.device):
+            loop = _loop(ctx.options, tensors)
+            found = loop.backward(Forward(output, [], stash), grad_output, grad_state, bool(ctx.needs_input_grad[1]))
+        return None, found.input, found.weight_ih, *found.state, *found.recurrent, found.bias_ih, found.bias_hh, found.theta
+
+
+def _loop(options: Options, tensors: Sequence[Any]) -> GroupLoop:
+    """Return the loop of a cell over tensors in the order of gradients."""
+    cell = options.cell
+    return LOOPS[str(cell.record.kernel)](options.call(tensors, None), cell)
 
 
 def _check_shapes(run: Recurrence, weight: Tensor) -> None:
-    """Refuse weights and rows that do not fit each other."""
+    """Refuse tensors that do not fit each other."""
     members, size, gates = weight.shape[0], run.state[0].shape[-1], len(run.cell.gates)
+    if members == 0 or run.input.dim() != 4 or run.input.shape[1] != members:
+        raise ShapeError(
+            f"`recurrence.input` must have shape (T, R, B, D) with the R of the weights, which is {members} and must be at "
+            f"least 1, but has {tuple(run.input.shape)}."
+        )
     rows, width = run.input.shape[-2:]
     wanted: list[tuple[str, Tensor | None, Sequence[int]]] = [
         ("weight_ih", run.weight_ih, (members, gates * size, width)),
         ("weight_hh", weight, (members, gates * size, size)),
         *((name, bias, (members, gates * size)) for name, bias in (("bias_ih", run.bias_ih), ("bias_hh", run.bias_hh))),
-        *(("state", state, (rows, size)) for state in run.state),
+        *(("state", state, (members, rows, size)) for state in run.state),
     ]
     for name, tensor, shape in wanted:
         if tensor is not None and tuple(tensor.shape) != tuple(shape):
@@ -129,7 +156,3 @@ def _check_shapes(run: Recurrence, weight: Tensor) -> None:
                 f"`recurrence.{name}` must have the input's dtype and device, {run.input.dtype} on {run.input.device}, but "
                 f"has {tensor.dtype} on {tensor.device}."
             )
-    if members == 0 or rows % members:
-        raise ShapeError(
-            f"`recurrence.input` must have the same number of rows for each of {members} networks, but has {rows}."
-        )
