@@ -11,11 +11,12 @@ from steadyrnn.constraints.group import Group
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cpu.group.run import group_refusal, run_group
 from steadyrnn.errors import ArgumentError
+from steadyrnn.linalg.batched import map_rows
 
 from .base import RecurrentLayer
 from .weights import Transition
 
-__all__ = ["check_groupable", "run_layers"]
+__all__ = ["check_groupable", "run_layers", "run_linear"]
 
 
 def check_groupable(layer: RecurrentLayer) -> None:
@@ -64,6 +65,23 @@ def run_layers(group: Group, prefix: str, layers: Sequence[RecurrentLayer], inpu
         data, final = run_group(Recurrence(first.cell, data, state, cast(Tensor, weight_ih), weight_hh, bias_ih, bias_hh))
         finals.append(final)
     return data, tuple(torch.stack(each) for each in zip(*finals, strict=True))
+
+
+def run_linear(group: Group, name: str, x: Tensor) -> Tensor:
+    """Return the images of ``x`` under the linear layers of all running members.
+
+    Args:
+        group: What holds the stacked parameters.
+        name: Of the layers there, e.g. ``"readout"``.
+        x: Shape (..., R, B, H).
+
+    Returns:
+        Shape (..., R, B, N).
+    """
+    known = dict(group.named_parameters())
+    weight, bias = known[f"{name}.weight"], known.get(f"{name}.bias")
+    image = map_rows(x.movedim(-3, 0).flatten(1, -2), weight, bias)  # (R, T * B, N)
+    return image.view(len(image), *x.shape[:-3], x.shape[-2], image.shape[-1]).movedim(0, -3)
 
 
 def _constrained(group: Group, prefix: str, layers: Sequence[RecurrentLayer], end: str) -> Tensor:
