@@ -11,11 +11,12 @@ from steadyrnn.constraints.group import Group
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.cpu.group.run import group_refusal, run_group
 from steadyrnn.errors import ArgumentError
+from steadyrnn.linalg.batched import map_rows
 
 from .base import RecurrentLayer
 from .weights import Transition
 
-__all__ = ["check_groupable", "run_layers"]
+__all__ = ["check_groupable", "map_linear", "run_layers"]
 
 
 def check_groupable(layer: RecurrentLayer) -> None:
@@ -64,6 +65,14 @@ def run_layers(group: Group, prefix: str, layers: Sequence[RecurrentLayer], inpu
         data, final = run_group(Recurrence(first.cell, data, state, cast(Tensor, weight_ih), weight_hh, bias_ih, bias_hh))
         finals.append(final)
     return data, tuple(torch.stack(each) for each in zip(*finals, strict=True))
+
+
+def map_linear(group: Group, name: str, x: Tensor) -> Tensor:
+    """Return the images of ``x`` (..., R, B, H) under each running member's linear layer of this name, (..., R, B, N)."""
+    known = dict(group.named_parameters())
+    rows = x.movedim(-3, 0).flatten(1, -2)  # (R, T * B, H), without a copy where x is in memory by network
+    image = map_rows(rows, known[f"{name}.weight"], known.get(f"{name}.bias"))
+    return image.view(image.shape[0], *x.shape[:-3], x.shape[-2], image.shape[-1]).movedim(0, -3)
 
 
 def _constrained(group: Group, prefix: str, layers: Sequence[RecurrentLayer], end: str) -> Tensor:

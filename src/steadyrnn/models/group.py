@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from steadyrnn.constraints.group import Group
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.group import check_groupable, run_layers
-from steadyrnn.linalg.batched import map_rows
+from steadyrnn.layers.group import check_groupable, map_linear, run_layers
 
 from .sequence import SequenceModel
 
@@ -59,20 +58,11 @@ class SequenceGroup(Group):
         layers = [cast(RecurrentLayer, model.rnn) for model in models]
         output, states = run_layers(self, "rnn.", layers, input)
         each = models[0].reads == "each"
-        logits = self._multiply("readout", output if each else states[0][-1])
+        logits = map_linear(self, "readout", output if each else states[0][-1])
         if models[0].skip is not None:
             seen = input if each else input[-1] if len(input) else input.new_zeros(input.shape[1:])
-            logits = logits + self._multiply("skip", seen)
+            logits = logits + map_linear(self, "skip", seen)
         return logits, states[0] if len(states) == 1 else states
-
-    def _multiply(self, name: str, x: Tensor) -> Tensor:
-        """Return the images of ``x`` (..., R, B, H) under each member's matrix, (..., R, B, N)."""
-        known = dict(self.named_parameters())
-        weight, bias = known[f"{name}.weight"], known.get(f"{name}.bias")
-        rows = x.movedim(-3, 0).flatten(1, -2)  # (R, T * B, H)
-        image = map_rows(rows, weight, bias)
-        shape = (image.shape[0], *x.shape[:-3], x.shape[-2], image.shape[-1])
-        return image.view(shape).movedim(0, -3)
 
     def _check_input(self, input: Tensor, model: SequenceModel) -> None:
         weight, width = next(self.parameters()), model.rnn.input_size
