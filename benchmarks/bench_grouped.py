@@ -95,9 +95,10 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     rows: list[dict[str, Any]] = []
+    length = "" if chosen.steps == parser.get_default("steps") else f"{chosen.steps}-steps-"
     for name in LAYERS:
         rows.append(measure(name, chosen.steps, chosen.updates, chosen.repeats))
-        save(f"grouped-{chosen.threads}-threads", rows)  # row by row: the slow ones come last
+        save(f"grouped-{length}{chosen.threads}-threads", rows)  # row by row: the slow ones come last
     show(rows)
 
 
