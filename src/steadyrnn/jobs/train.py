@@ -133,15 +133,7 @@ def open_new(
     """Make the folder of a run, at a new place below ``out`` or as ``folder``; ``more`` goes into its environment."""
     environment = {TABLE: table_record(choose_device(configuration.train.device)), **more}
     names = configuration.task_name, configuration.model.name
-    run = Run.create(out, *names, configuration.to_dict(), [*command], environment, folder)
-    try:
-        run.write_json(FACTS, facts)
-        if tensorboard:
-            run.write_events()
-    except BaseException:
-        run.close()
-        raise
-    return run
+    return _begin(Run.create(out, *names, configuration.to_dict(), [*command], environment, folder), tensorboard, facts)
 
 
 def open_stored(configuration: Configuration, folder: Path, tensorboard: bool) -> Run:
@@ -150,8 +142,14 @@ def open_stored(configuration: Configuration, folder: Path, tensorboard: bool) -
     stored = Run.open(folder)
     _refuse_another_table(stored, environment[TABLE])
     _refuse_another_configuration(stored, configuration)
-    run = Run.open(folder, write=True, environment=environment)
+    return _begin(Run.open(folder, write=True, environment=environment), tensorboard)
+
+
+def _begin(run: Run, tensorboard: bool, facts: dict[str, Any] | None = None) -> Run:
+    """Write the facts of a new run and begin its event files; a run for which that fails is closed."""
     try:
+        if facts is not None:
+            run.write_json(FACTS, facts)
         if tensorboard:
             run.write_events()
     except BaseException:
