@@ -127,13 +127,18 @@ def spread(ours: dict[str, Any]) -> str:
 def sum_up(found: dict[str, Standing]) -> str:
     """Return how much was run, and what came out, in a sentence."""
     states = Counter(standing.state for standing in found.values())
-    records = [standing.record for standing in found.values() if standing.record is not None]
-    verdicts = Counter(claim["verdict"] for record in records for claim in record["claims"])
-    count = ", ".join(f"{verdicts[word]} {word}" for word in VERDICTS)
-    return (
+    ways = [f"Claims of {state} runs: {_count_verdicts(found, state)}." for state in ("full", "quick") if states[state]]
+    return " ".join([
         f"Of {len(found)} tables and figures {states['full']} were run in full and {states['quick']} in the quick form; "
-        f"{states['never run'] + states['not yet runnable']} were not run. Claims: {count}."
-    )
+        f"{states['never run'] + states['not yet runnable']} were not run.",
+        *ways,
+    ])  # fmt: skip
+
+
+def _count_verdicts(found: dict[str, Standing], state: str) -> str:
+    records = [standing.record for standing in found.values() if standing.record is not None and standing.state == state]
+    verdicts = Counter(claim["verdict"] for record in records for claim in record["claims"])
+    return ", ".join(f"{verdicts[word]} {word}" for word in VERDICTS)
 
 
 def escape(cell: str) -> str:
