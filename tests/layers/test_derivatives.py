@@ -229,3 +229,25 @@ def test_vmap_over_cotangents_gives_the_gradients_of_each(kind: str, transition:
     each = zip(*(pull_back(one) for one in cotangents), strict=True)
     for got, ones in zip(vmap(pull_back)(cotangents), each, strict=True):
         assert_equal_up_to_rounding(got, torch.stack(ones))
+
+
+@pytest.mark.parametrize("transition", ["exp", "exp-lie", "cayley", "ornn", "spectral", "factorized"])
+def test_the_tangent_of_an_input_reaches_the_gradient_of_raw_parameters(transition: str) -> None:
+    torch.manual_seed(0)
+    layer = sr.RNN(3, 6, transition=transition)
+    x, tangent = torch.randn(5, 2, 3), torch.randn(5, 2, 3)
+    raw = [parameter for name, parameter in layer.named_parameters() if "raw" in name]
+
+    def gradient(t: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(layer(t)[0].pow(2).sum(), raw)
+
+    with forward_ad.dual_level():
+        found = [forward_ad.unpack_dual(one).tangent for one in gradient(forward_ad.make_dual(x, tangent))]
+    wide = layer.double()
+    x, tangent, step = x.double(), tangent.double(), 1e-6
+    raw = [parameter for name, parameter in wide.named_parameters() if "raw" in name]
+    ahead, behind = gradient(x + step * tangent), gradient(x - step * tangent)
+    for one, first, second in zip(found, ahead, behind, strict=True):
+        exact = (first - second) / (2 * step)
+        assert one is not None
+        assert (one - exact).norm() <= 1e-4 * exact.norm()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from steadyrnn.activations import LeakyReLU
-from steadyrnn.constraints import Spectral, SpectralBall
+from steadyrnn.constraints import HouseholderOrthogonal, PolarOrthogonal, Spectral, SpectralBall
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
@@ -216,3 +216,72 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         many(inputs().float())
     with pytest.raises(ArgumentTypeError, match="must be a tensor"):
         many([1])
+
+
+class Halved(HouseholderOrthogonal):
+    """A map of a user's own."""
+
+    def forward(self, *raw: torch.Tensor) -> torch.Tensor:
+        return 0.5 * super().forward(*raw)
+
+
+class Doubled(PolarOrthogonal):
+    """A projection of a user's own."""
+
+    def after_step(self, *raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (2 * super().after_step(*raw)[0],)
+
+
+def test_a_constraint_with_a_map_of_its_own_is_evaluated_by_it() -> None:
+    models, x = make_models(transition=Halved()), inputs()
+    logits, _ = group(models)(x)
+    for place, model in enumerate(models):
+        assert_equal_up_to_rounding(logits[place], model(x[:, place])[0], STEPS)
+
+
+def test_a_constraint_with_a_projection_of_its_own_is_put_back_by_it() -> None:
+    many = group(make_models(transition=Doubled()))
+    many.after_optimizer_step()
+    for model in ungroup(many):
+        assert torch.linalg.svdvals(model.rnn.transition_l0.h.raw0).sub(2).abs().max() < 1e-12
+
+
+EDGES: dict[str, Any] = {
+    "no reflectors": Spectral(0),
+    "none on a side": Spectral((2, 0)),
+    "all": Spectral(),
+    "around 0": Spectral(2, center=0.0, radius=0.5),
+    "clipped": Spectral(2, sigma="clip"),
+    "none, orthogonal": HouseholderOrthogonal(0),
+    "all, orthogonal": HouseholderOrthogonal(5),
+}
+
+
+@pytest.mark.parametrize("width", [1, 5])
+@pytest.mark.parametrize("transition", EDGES)
+def test_any_number_of_reflectors_can_be_grouped(transition: str, width: int) -> None:
+    if width == 1 and transition in ("none on a side", "all, orthogonal", "around 0", "clipped"):
+        pytest.skip("needs more units")
+    torch.manual_seed(0)
+    models = [SequenceModel(RNN(2, width, transition=EDGES[transition], dtype=torch.float64), 3) for _ in range(MEMBERS)]
+    logits, _ = group(models)(inputs())
+    for place, model in enumerate(models):
+        assert_equal_up_to_rounding(logits[place], model(inputs()[:, place])[0], STEPS)
+
+
+@pytest.mark.parametrize("transition", ["ornn", "spectral", "exp"])
+def test_weights_stay_in_their_set_under_autocast(transition: str) -> None:
+    torch.manual_seed(0)
+    many = group([SequenceModel(RNN(2, 16, transition=transition), 3) for _ in range(2)])
+    x = inputs(2).float()
+    expected, _ = many(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = many(x)
+    assert torch.allclose(found.float(), expected, atol=0.02)
+    layers = [member.rnn for member in ungroup(many)]
+    with torch.autocast("cpu", torch.bfloat16):
+        names = [name.removeprefix("rnn.") for name, _ in many.rnn.named_parameters() if "raw" in name]
+        weights = many.evaluate([layer.transition_l0.h.constraint for layer in layers], [f"rnn.{name}" for name in names])
+    for layer, weight in zip(layers, weights, strict=True):
+        assert weight.dtype == torch.float32
+        assert layer.transition_l0.h.constraint.violation(weight) < 1e-5

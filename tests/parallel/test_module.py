@@ -1,6 +1,7 @@
 """The time-parallel layer against the sequential one: the promise of its report, for every kind of layer and input."""
 
 import copy
+from importlib import import_module
 
 import pytest
 import torch
@@ -8,10 +9,10 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import steadyrnn as sr
-from steadyrnn.errors import (
-    CertificateError,
-    ConversionError,
-)
+from steadyrnn.certificates.layer import Weights
+from steadyrnn.certificates.theories import THEORIES
+from steadyrnn.errors import CertificateError, ConversionError
+from steadyrnn.parallel.module import Parallel
 from tests.parallel.layers import GATED, error, gated_of, promised, rnn_of, states_of, unit_inputs
 
 ACTIVATIONS = ("tanh", "relu", "identity", "leaky_relu", "abs", "sigmoid")
@@ -357,3 +358,18 @@ def test_rounding_of_saturating_states_is_finite_in_few_digits_too() -> None:
     fast = sr.to_parallel(sr.RNN(3, 8, transition=sr.SpectralBall(0.9), dtype=torch.bfloat16), 1e-6, chunk=50)
     fast(torch.randn(700, 2, 3, dtype=torch.bfloat16))
     assert fast.report.rounding <= 2.001 * 8**0.5
+
+
+def test_a_bidirectional_layer_is_refused_with_a_sentence() -> None:
+    with pytest.raises(CertificateError, match="bidirectional"):
+        Parallel(sr.RNN(3, 4, bidirectional=True, transition=sr.SpectralBall(0.5)), 1e-3)
+
+
+def test_a_cell_of_an_unknown_theorem_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(THEORIES, "elman")
+    with pytest.raises(CertificateError, match="No theorem covers the cell"):
+        Parallel(sr.RNN(3, 4, transition=sr.SpectralBall(0.5)), 1e-3)
+
+
+def test_pickles_of_before_find_their_weights() -> None:
+    assert import_module("steadyrnn.certificates.reading").Weights is Weights

@@ -16,6 +16,7 @@ from steadyrnn.errors import CheckpointError, RunError
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.group import group
 from steadyrnn.models.sequence import SequenceModel
+from steadyrnn.runs.checkpoint import load_checkpoint, save_checkpoint
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 from steadyrnn.tasks.tensors import Part, TensorRegression
@@ -23,7 +24,7 @@ from steadyrnn.train.group_runs import GroupRuns
 from steadyrnn.train.grouped import GroupResult, train_group
 from steadyrnn.train.progress import Silent
 from steadyrnn.train.result import read_result
-from steadyrnn.train.settings import OptimizerSettings, ProbeSettings, StopSettings, TrainSettings
+from steadyrnn.train.settings import ClipSettings, OptimizerSettings, ProbeSettings, StopSettings, TrainSettings
 from steadyrnn.train.signals import Interrupted
 from steadyrnn.train.trainer import train
 from tests.support.errors import distance, unit_roundoff
@@ -119,6 +120,23 @@ def form(run: Run) -> Any:
     named = [{key: (tensor.dtype, tensor.shape) for key, tensor in sorted(one.tensors.items())} for one in stored]
     files = sorted(path.name for path in run.folder.iterdir())
     return told, named, [(one.facts.keys(), one.facts["settings"]) for one in stored], files
+
+
+CLIPPED = replace(SETTINGS, clip=ClipSettings(recurrent=0.01))
+
+
+@pytest.mark.parametrize("transition", ["free", "polar", "ball"])
+def test_gradient_norms_are_those_of_training_alone_where_entries_are_clipped(tmp_path: Path, transition: str) -> None:
+    folders = make_folders(tmp_path / "group", CLIPPED)
+    go(folders, CLIPPED, transition=transition)
+    for seed, folder in zip(SEEDS, folders, strict=True):
+        settings = replace(CLIPPED, seed=seed)
+        with new_run(tmp_path / str(seed), settings) as run:
+            train(make_model(seed, transition), addition(), settings, run=run)
+        ours, alone = (
+            [line["gradient_norm"] for line in lines(one) if "gradient_norm" in line] for one in (Run.open(folder), run)
+        )
+        assert ours == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, STOPPING], ids=["to the end", "early stops"])
@@ -268,7 +286,7 @@ def test_lost_and_altered_parts_are_refused_before_anything_is_written(tmp_path:
     with pytest.raises(CheckpointError, match="checksum"):
         go(folders)
     document.unlink()
-    with pytest.raises(CheckpointError, match="is missing"):
+    with pytest.raises(RunError, match="the checkpoint of the group, but"):
         go(folders)
     for path in document.parent.iterdir():
         path.unlink()
@@ -276,6 +294,52 @@ def test_lost_and_altered_parts_are_refused_before_anything_is_written(tmp_path:
     with pytest.raises(RunError, match="the checkpoint of the group, but"):
         go(folders)
     assert [(folder / "metrics.jsonl").read_bytes() for folder in folders] == before
+
+
+def with_first(facts: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+    return facts | {"members": [first, *facts["members"][1:]]}
+
+
+FORGED: dict[str, tuple[str, Any]] = {
+    "a step past the end": ("`step` is 1000", lambda facts: facts | {"step": 1000}),
+    "half a step": (r"`step` is 3\.5", lambda facts: facts | {"step": 3.5}),
+    "a member elsewhere": ("member 0 is at step 2", lambda facts: with_first(facts, facts["members"][0] | {"step": 2})),
+    "a failure without words": ("`failed` of member 0", lambda facts: with_first(facts, {"failed": None})),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_checkpoint_is_refused_before_anything_is_written(tmp_path: Path, forged: str) -> None:
+    folders = make_folders(tmp_path, SETTINGS)
+    with pytest.raises(Broken):
+        go(folders, progress=BreakAt(11))
+    place = folders[0].parents[3] / "group"
+    stored = load_checkpoint(place)
+    words, change = FORGED[forged]
+    save_checkpoint(place, stored.tensors, change(stored.facts), stored.run)
+    before = [(folder / "metrics.jsonl").read_bytes() for folder in folders]
+    with pytest.raises(CheckpointError, match=words):
+        go(folders)
+    assert [(folder / "metrics.jsonl").read_bytes() for folder in folders] == before
+
+
+def test_a_link_in_the_place_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path / "runs", SETTINGS)
+    with pytest.raises(Broken):
+        go(folders, progress=BreakAt(11))
+    place = folders[0].parents[3] / "group"
+    outside = place.rename(tmp_path / "outside")
+    place.symlink_to(outside)
+    before = sorted((path.name, path.read_bytes()) for path in outside.iterdir())
+    with pytest.raises(RunError, match="group"):
+        go(folders)
+    assert sorted((path.name, path.read_bytes()) for path in outside.iterdir()) == before
+
+
+def test_a_group_killed_before_its_first_checkpoint_starts(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path, SETTINGS)
+    (folders[0].parents[3] / "group").mkdir()
+    assert [result is not None for result in go(folders).results] == [True] * len(SEEDS)
 
 
 def test_the_stored_settings_have_the_seed_of_their_own_run(tmp_path: Path) -> None:

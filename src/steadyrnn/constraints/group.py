@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.checks import without_autocast
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, NotFiniteError
 
 from .base import Constraint
@@ -147,7 +148,8 @@ class Group(nn.Module, ABC):
             raw: Names of the stacked raw tensors.
         """
         tensors = [self.get_parameter(key) for key in raw]
-        together = constraints[0].forward_stack(constraints, *tensors)
+        with without_autocast(tensors[0].device):
+            together = constraints[0].forward_stack(constraints, *tensors)
         if together is not None:
             return together
         rows = [tensor.unbind(0) for tensor in tensors]

@@ -94,8 +94,10 @@ class HouseholderOrthogonal(Constraint):
         columns, signs = self.columns_and_signs(raw[0])
         return householder_product(columns) * signs
 
-    def forward_stack(self, members: Sequence[Constraint], *raw: Tensor) -> Tensor:
-        """Return the matrices of R members at once, shape ``(R, N, N)``."""
+    def forward_stack(self, members: Sequence[Constraint], *raw: Tensor) -> Tensor | None:
+        """Return the matrices of R members at once, shape ``(R, N, N)``; none of a class with a map of its own."""
+        if type(self) is not HouseholderOrthogonal:
+            return None
         columns = unpack_stack(raw[0], self.rows, self.count)
         return householder_products(columns) * last_signs(members, raw[0], self.rows).unsqueeze(1)
 

@@ -65,6 +65,8 @@ class PolarOrthogonal(Constraint):
         """Return the projected weight."""
         return (self.project(raw[0]),)
 
-    def after_steps(self, *raw: Tensor) -> tuple[Tensor, ...]:
-        """Return the projected weights of many members at once, shape ``(R, M, N)``."""
+    def after_steps(self, *raw: Tensor) -> tuple[Tensor, ...] | None:
+        """Return the projected weights of many members at once, ``(R, M, N)``; none of a class with a projection of its own."""
+        if type(self) is not PolarOrthogonal:
+            return None
         return (polar_factors(raw[0]),)

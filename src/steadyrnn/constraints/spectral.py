@@ -166,8 +166,8 @@ class Spectral(Constraint):
         return _times_rows(right, sigma, left).mT
 
     def forward_stack(self, members: Sequence[Constraint], *raw: Tensor) -> Tensor | None:
-        """Return square matrices of R members at once, shape ``(R, N, N)``."""
-        if self.rows != self.columns:
+        """Return square matrices of R members at once, shape ``(R, N, N)``; none of a class with a map of its own."""
+        if self.rows != self.columns or type(self) is not Spectral:
             return None
         left, right = (
             householder_products(unpack_stack(packed, self.rows, count))

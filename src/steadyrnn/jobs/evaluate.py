@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, Unpack
 
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Task
@@ -14,7 +13,7 @@ from steadyrnn.train.evaluation import evaluate
 
 from .loading import Trained, build_task, load_trained
 
-__all__ = ["Evaluation", "Where", "WrittenText", "evaluate_run", "write_text"]
+__all__ = ["Evaluation", "WrittenText", "evaluate_run", "write_text"]
 
 
 @dataclass(frozen=True)
@@ -49,26 +48,14 @@ class WrittenText:
     text: str
 
 
-class Where(TypedDict, total=False):
-    """Which network of a run is taken, and where it runs.
-
-    Args:
-        checkpoint: ``best`` or ``last``; None, as by default, is the best there is.
-        device: ``auto``, as by default, ``cpu``, ``cuda`` or ``cuda:1``.
-        data_dir: Data folder, where it is not the run's.
-    """
-
-    checkpoint: str | None
-    device: str
-    data_dir: str | None
-
-
 def evaluate_run(
     path: str | Path,
     split: str = "test",
     *,
+    checkpoint: str | None = None,
     batch_size: int | None = None,
-    **where: Unpack[Where],
+    device: str = "auto",
+    data_dir: str | None = None,
 ) -> Evaluation:
     """Score the network of a run on a split of its task.
 
@@ -76,14 +63,16 @@ def evaluate_run(
         path: The run folder, or one above: then the newest run below it.
         split: ``"test"``, ``"validation"``, or ``"train"`` where the task has a finite one.
         batch_size: Rows of a batch; None is the run's.
-        where: See :class:`Where`.
+        checkpoint: ``best`` or ``last``; None is the best there is.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        data_dir: Data folder, where it is not the run's.
 
     Example:
         >>> found = evaluate_run("runs/addition/stable-rnn")
         >>> found.step, sorted(found.scores)
         (2, ['loss'])
     """
-    trained, task = _load(path, **where)
+    trained, task = _load(path, checkpoint, device, data_dir)
     settings = trained.configuration.train
     size = batch_size or settings.evaluation_batch_size or settings.batch_size
     scores = evaluate(trained.model, task, split, size)
@@ -97,7 +86,9 @@ def write_text(
     *,
     temperature: float | None = None,
     seed: int = 0,
-    **where: Unpack[Where],
+    checkpoint: str | None = None,
+    device: str = "auto",
+    data_dir: str | None = None,
 ) -> WrittenText:
     """Let the language model of a run continue a text.
 
@@ -107,9 +98,11 @@ def write_text(
         prompt: Words that the text starts with; None is a fresh line.
         temperature: Of drawn words; None takes the likeliest.
         seed: Of drawn words.
-        where: See :class:`Where`.
+        checkpoint: ``best`` or ``last``; None is the best there is.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        data_dir: Data folder, where it is not the run's.
     """
-    trained, task = _load(path, **where)
+    trained, task = _load(path, checkpoint, device, data_dir)
     if not isinstance(task, Language):
         raise ArgumentError(f"`--generate` needs a language model, but the run's task is {trained.configuration.task_name!r}.")
     start = prompt or END
@@ -118,9 +111,7 @@ def write_text(
     return WrittenText(trained.run.folder, trained.checkpoint, start, unknown, task.vocabulary.decode(words))
 
 
-def _load(
-    path: str | Path, checkpoint: str | None = None, device: str = "auto", data_dir: str | None = None
-) -> tuple[Trained, Task]:
+def _load(path: str | Path, checkpoint: str | None, device: str, data_dir: str | None) -> tuple[Trained, Task]:
     """Return a run's model and task, both on the device."""
     trained = load_trained(path, checkpoint)
     where = choose_device(device)

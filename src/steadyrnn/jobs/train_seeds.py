@@ -260,6 +260,8 @@ def _train_together(
         folders = GroupRuns([*runs.values()], seeds, above / CHECKPOINT, probes)
         finished = train_group(group(models), task, settings, progress=make_progress(progress), runs=folders)
         failures = {seeds[place]: str(error) for place, error in finished.failures.items()}
+    elif resume:
+        GroupRuns([*runs.values()], seeds, runs[seeds[0]].folder.parent / CHECKPOINT).remove()  # a kill may have left it
     done: dict[int, TrainedRun] = {}
     for (seed, run), model in zip(runs.items(), models, strict=True):
         result = read_result(run)

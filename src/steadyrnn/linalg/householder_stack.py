@@ -36,7 +36,7 @@ def unpack_stack(packed: Tensor, rows: int, count: int) -> Tensor:
             f"{tuple(packed.shape)}."
         )
     index = trapezoid_index(rows, count, packed.device).expand(len(packed), -1)
-    return packed.new_zeros(len(packed), rows * count).scatter(1, index, packed).view(-1, rows, count)
+    return packed.new_zeros(len(packed), rows * count).scatter(1, index, packed).view(len(packed), rows, count)
 
 
 def householder_products(columns: Tensor) -> Tensor:

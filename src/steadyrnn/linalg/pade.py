@@ -1,13 +1,14 @@
 """The exponential of a skew matrix of moderate norm, and its gradient, by products alone."""
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from steadyrnn.checks import without_autocast
+from steadyrnn.checks import carries_transform, without_autocast
 from steadyrnn.gpu.torch_private import BelowAutograd
 
 __all__ = ["exp_by_products"]
@@ -121,7 +122,8 @@ class _Quotient(Function):
         if torch.is_grad_enabled():  # a second derivative is wanted
             alias = b.view_as(b)  # hooks on the tensor itself would run here, too
             return _minus_transpose(torch.autograd.grad(torch.matrix_exp(alias), alias, g, create_graph=True)[0]) / 2
-        with BelowAutograd():
+        # a tangent of the cotangent is followed by autograd: below it, it would be lost
+        with nullcontext() if carries_transform(g) else BelowAutograd():
             return _pull_back(g, b, b2, value, odd, inverse)
 
 

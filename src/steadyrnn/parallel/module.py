@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.bounds.norms import above, input_slack, product_above
 from steadyrnn.cells.base import State
-from steadyrnn.certificates.certify import certify_layer, refresh
+from steadyrnn.certificates.certify import certify_layer, read_layers, refresh
 from steadyrnn.certificates.layer import LayerCertificate, dropout_scale, read_weights
 from steadyrnn.certificates.rounding import Sizes, sizes_of
 from steadyrnn.certificates.theories import THEORIES
@@ -209,9 +209,11 @@ class Parallel(nn.Module):
         """Return certificates: those known, verified for the weights as they are now, or new ones."""
         if self.layer.cell.record.activation is None:
             return self._read_gated(None)
+        theory = THEORIES.get(self.layer.cell.record.theorem)
+        if theory is None or self.layer.bidirectional:
+            return read_layers(self.layer, self._covered())  # which says why there is none
         stack = [weights for (weights,) in read_weights(self.layer)]
         if known is None:
-            theory = THEORIES[self.layer.cell.record.theorem]
             return theory.certify_stack(stack, self._covered(), "auto", dropout_scale(self.layer))
         return [refresh(one, now) for one, now in zip(known.certificates, stack, strict=True)]
 

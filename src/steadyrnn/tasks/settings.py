@@ -279,8 +279,8 @@ class UcrSettings(StoredSettings):
         refit: Whether to train on all training series, with none held out, once settings are chosen. ``validation`` is not used
             then, and validation scores are those of the training series themselves.
         noise: Standard deviation of Gaussian noise, drawn anew for every training batch; series are normalized to 1.
-        shift: Largest shift of a training series in time, as a fraction of its length, drawn anew for every training batch. The
-            value at the end that the series leaves is repeated.
+        shift: Largest shift of a training series in time, as a fraction of its length, rounded to whole steps of the series and
+            drawn anew for every training batch. The value at the end that the series leaves is repeated.
     """
 
     dataset: str = "CBF"

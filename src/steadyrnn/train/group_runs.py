@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from steadyrnn.constraints.group import Group
-from steadyrnn.errors import ArgumentError, CheckpointError, RunError, TrainingError
-from steadyrnn.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from steadyrnn.errors import ArgumentError, CheckpointError, RunError, SteadyError, TrainingError
+from steadyrnn.runs.checkpoint import DOCUMENT, Checkpoint, load_checkpoint, save_checkpoint
 from steadyrnn.runs.folder import Run
+from steadyrnn.runs.regular import check_writable
 from steadyrnn.tasks.base import Task
 
 from .group_step import GroupStepper
@@ -88,7 +89,8 @@ class GroupRuns:
         self.windows = [MovingAverage(tasks[0].device) for _ in self.runs]
         for run, description in zip(self.runs, self.descriptions, strict=True):
             refuse_differences({"train": run.config.get("train", {})}, description)
-        if self.folder.is_dir():
+        check_writable(self.folder.parent, self.folder.name, last="a folder")
+        if (self.folder / DOCUMENT).is_file():  # a folder without it was made by a call that was killed before a step
             self.course = self._take_up(load_checkpoint(self.folder))
             self._rewind()
             return self.course
@@ -185,7 +187,11 @@ class GroupRuns:
     def finish(self) -> None:
         """Remove the checkpoint of the group, unless a member failed: then it says so."""
         if not self.course.stepper.failures:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.remove()
+
+    def remove(self) -> None:
+        """Remove the checkpoint of the group."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _log(self, place: int, kind: str, values: Mapping[str, Any]) -> None:
         step = self.course.positions[place].step
@@ -229,12 +235,16 @@ class GroupRuns:
         """Return the course that a checkpoint of the group was taken of; the folders are only read."""
         try:
             done, members, marks = stored.facts["step"], stored.facts["members"], stored.run["members"]
+            if type(done) is not int or not 0 <= done <= (self.settings.steps or self.settings.epochs * self.epoch_steps):
+                raise CheckpointError(f"{_BY_TRAINER}: `step` is {done!r}.")
             if stored.facts["seeds"] != self.seeds or len(members) != len(self.seeds):
                 raise RunError(f"The checkpoint of the group has the seeds {stored.facts['seeds']}, not {self.seeds}.")
             for place, (member, mark) in enumerate(zip(members, marks, strict=True)):
                 self._check_member(place, member, mark, done)
             return self._restore(done, members, stored.tensors)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except SteadyError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
             raise CheckpointError(f"{_BY_TRAINER}: {error!r}.") from error
 
     def _check_member(self, place: int, member: Mapping[str, Any], mark: Mapping[str, Any], done: int) -> None:
@@ -242,7 +252,11 @@ class GroupRuns:
         run = self.runs[place]
         run.check_mark(mark)
         if "failed" in member:
+            if not isinstance(member["failed"], str):
+                raise TypeError(f"`failed` of member {place} is {member['failed']!r}")
             return
+        if member["reason"] is None and member["step"] != done:
+            raise ValueError(f"member {place} is at step {member['step']!r}, the group at {done}")
         refuse_differences(member["settings"], self.descriptions[place])
         if member["standing"]["best_step"] > 0:
             check_weights(self.group.members[place], load_best(run).tensors)

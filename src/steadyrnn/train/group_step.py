@@ -89,6 +89,9 @@ class GroupStepper:
         self.rates = [own["lr"] for own in self.optimizer.param_groups]
         self.parameters = [parameter for own in self.optimizer.param_groups for parameter in own["params"]]
         self.recurrent = _recurrent(group, settings.clip)
+        raw = {name for site in group.sites()[0] if not isinstance(site.constraint, Free) for name in site.raw}
+        constrained = {id(group.get_parameter(name)) for name in raw}
+        self.limited = [parameter for parameter in self.recurrent if id(parameter) in constrained]
         self.failures: dict[int, TrainingError] = {}
         self.moved: tuple[int, ...] = ()
         self.seen: dict[int, tuple[Tensor, Batch]] = {}
@@ -108,6 +111,7 @@ class GroupStepper:
         total = losses if penalties is None else losses + penalties
         total.backward(torch.ones_like(total))  # as of the sum, which NaN of one member would not show
         losses = losses.detach()
+        self._clip_recurrent(self.limited)  # alone, the gradient of a constrained weight is clipped in the backward pass
         norms = member_norms(self.parameters)
         finite = losses.isfinite() & norms.isfinite()
         if not bool(finite.all()):
@@ -154,14 +158,19 @@ class GroupStepper:
         rows = self.rest(places)
         return losses.index_select(0, rows), norms.index_select(0, rows)
 
+    def _clip_recurrent(self, parameters: Sequence[Tensor]) -> None:
+        """Clip gradients of recurrent weights entry by entry."""
+        limit = self.settings.clip.recurrent
+        for parameter in parameters:
+            if parameter.grad is not None and limit is not None:
+                parameter.grad.clamp_(-limit, limit)
+
     @torch.no_grad()
     def _move(self, number: int, norms: Tensor, factor: float) -> None:
         """Clip the gradients of each member by its own norm, and move the weights."""
         clip = self.settings.clip
         if clip.recurrent is not None:
-            for parameter in self.recurrent:
-                if parameter.grad is not None:
-                    parameter.grad.clamp_(-clip.recurrent, clip.recurrent)
+            self._clip_recurrent(self.recurrent)
             norms = member_norms(self.parameters) if clip.norm is not None else norms
         if clip.norm is not None:
             scale = (clip.norm / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
