@@ -1,5 +1,5 @@
-"""The former place of :class:`Weights`, by which certificates and time-parallel modules that were pickled find it."""
+"""The former place of the class of weights, by which certificates and time-parallel modules that were pickled find it."""
 
-from .layer import Weights
+from .layer import Weights as Weights
 
-__all__ = ["Weights"]
+__all__: list[str] = []

@@ -30,7 +30,7 @@ class GRUAfterGroup(GroupLoop):
     r"""The loop of :class:`~steadyrnn.cells.gru.GRUStep`, the reset gate after the product, for R networks.
 
     Its four summands are one product: r, z, :math:`p = W_n h + c_n` and the input part of n, whose recurrent weight is
-    zero, as is the input weight of p. The stash holds r, z, p and n, (T, 4, R, B, H), each in a plane of its own as in
+    zero, as is the input weight of p. The stash holds r, z, p and n, (T, 4, R, B, H), each in a block of its own as in
     :class:`~steadyrnn.engines.cpu.group.lstm.LSTMGroup`.
     """
 
@@ -58,18 +58,18 @@ class GRUAfterGroup(GroupLoop):
         recurrent = torch.cat([weight, weight.new_zeros(self.members, self.hidden, self.hidden)], dim=1).mT
         output = self.new_states(self.steps)
         stash = call.input.new_empty(self.steps if keep else 0, 4, *shape)
-        memory = stash if keep else self.scratch("planes", 1, 4, *shape)
+        memory = stash if keep else self.scratch("gate_blocks", 1, 4, *shape)
         work = self.scratch("work", self.members, self.rows, 4 * self.hidden)
         apart = work.view(self.members, self.rows, 4, self.hidden).permute(2, 0, 1, 3)
         outputs, all_four, all_two = Steps(output), Steps(memory), Steps(memory[:, :2])
-        planes, (h,) = [Steps(plane) for plane in memory.unbind(1)], call.state
+        gate_blocks, (h,) = [Steps(block) for block in memory.unbind(1)], call.state
         gates = self.projections(self.spread(call.weight_ih), self.summands(call.bias_ih, call.bias_hh))
         for time, gate in enumerate(gates):
             place = time if keep else 0
             torch.baddbmm(gate, h, recurrent, out=work)
             all_four[place].copy_(apart)
             all_two[place].sigmoid_()
-            r, z, p, n = (plane[place] for plane in planes)
+            r, z, p, n = (block[place] for block in gate_blocks)
             h = torch.lerp(n.addcmul_(r, p).tanh_(), h, z, out=outputs[time])
         return Forward(output, [h.clone(memory_format=torch.contiguous_format)], stash)
 
@@ -81,8 +81,8 @@ class GRUAfterGroup(GroupLoop):
         grads = None if grad_output is None else Steps(grad_output)
         dh = self.carry(grad_state[0], call.state[0])
         sums = Sums(self, done.output, 4, needs_input, self.spread(call.weight_ih))
-        planes = self.scratch("planes", 4, self.members, self.rows, self.hidden)
-        together = planes.permute(1, 2, 0, 3)
+        gate_blocks = self.scratch("gate_blocks", 4, self.members, self.rows, self.hidden)
+        together = gate_blocks.permute(1, 2, 0, 3)
         self.arrive(dh, grads, self.steps - 1)
         for times in reversed(self.blocks()):
             factors = self.factors(times, done).unbind(0)
@@ -90,7 +90,7 @@ class GRUAfterGroup(GroupLoop):
             update = done.stash[times.start : times.stop, 1].unbind(0)
             for time in reversed(times):
                 place = time - times.start
-                torch.mul(dh, factors[place], out=planes)
+                torch.mul(dh, factors[place], out=gate_blocks)
                 here = views[place].copy_(together).flatten(2)
                 dh.mul_(update[place]).baddbmm_(here[..., :wide], weight)
                 self.arrive(dh, grads, time - 1)
@@ -126,16 +126,16 @@ class GRUBeforeGroup(GroupLoop):
         gating, last = (part.mT for part in call.recurrent[0].split([wide, self.hidden], dim=1))
         output = self.new_states(self.steps)
         stash = call.input.new_empty(self.steps if keep else 0, 3, *shape)
-        memory = stash if keep else self.scratch("planes", 1, 3, *shape)
+        memory = stash if keep else self.scratch("gate_blocks", 1, 3, *shape)
         work, reset = self.scratch("work", self.members, self.rows, wide), self.scratch("reset", *shape)
         apart = work.view(self.members, self.rows, 2, self.hidden).permute(2, 0, 1, 3)
-        outputs, all_two, planes = Steps(output), Steps(memory[:, :2]), [Steps(plane) for plane in memory.unbind(1)]
+        outputs, all_two, gate_blocks = Steps(output), Steps(memory[:, :2]), [Steps(block) for block in memory.unbind(1)]
         (h,) = call.state
         for time, gate in enumerate(self.projections(call.weight_ih, sum_biases(call))):
             place = time if keep else 0
             torch.baddbmm(gate[..., :wide], h, gating, out=work)
             all_two[place].copy_(apart).sigmoid_()
-            r, z, n = (plane[place] for plane in planes)
+            r, z, n = (block[place] for block in gate_blocks)
             torch.baddbmm(gate[..., wide:], torch.mul(r, h, out=reset), last, out=n)
             h = torch.lerp(n.tanh_(), h, z, out=outputs[time])
         return Forward(output, [h.clone(memory_format=torch.contiguous_format)], stash)
@@ -148,8 +148,8 @@ class GRUBeforeGroup(GroupLoop):
         gating, last = call.recurrent[0].split([wide, self.hidden], dim=1)
         grads = None if grad_output is None else Steps(grad_output)
         dh, sums = self.carry(grad_state[0], call.state[0]), Sums(self, done.output, 3, needs_input, call.weight_ih)
-        planes = self.scratch("planes", 3, self.members, self.rows, self.hidden)
-        (d_r, d_z, d_n), together = planes.unbind(0), planes.permute(1, 2, 0, 3)
+        gate_blocks = self.scratch("gate_blocks", 3, self.members, self.rows, self.hidden)
+        (d_r, d_z, d_n), together = gate_blocks.unbind(0), gate_blocks.permute(1, 2, 0, 3)
         pulled, grad_last = torch.empty_like(dh), torch.zeros_like(last.mT)
         self.arrive(dh, grads, self.steps - 1)
         for times in reversed(self.blocks()):

@@ -11,14 +11,14 @@ __all__ = ["LSTMGroup"]
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
-_PLANES = 6
+_GATE_BLOCKS = 6
 
 
 class LSTMGroup(GroupLoop):
     r"""The loop of :class:`~steadyrnn.cells.lstm.LSTMStep` for R networks.
 
     The product of a step has the four gates of a row side by side, 14 numbers each. That is too short for vector
-    instructions, so the gates are copied into planes of R * B * H numbers. The stash holds the planes
+    instructions, so the gates are copied into blocks of R * B * H numbers. The stash holds the blocks
     :math:`i, f, g, o, c, \tanh c` of every time, (T, 6, R, B, H).
     """
 
@@ -26,19 +26,19 @@ class LSTMGroup(GroupLoop):
         """Run the loop."""
         call, transposed, shape = self.call, self.call.recurrent[0].mT, (self.members, self.rows, self.hidden)
         output = self.new_states(self.steps)
-        stash = call.input.new_empty(self.steps if keep else 0, _PLANES, *shape)
-        memory = stash if keep else self.scratch("planes", 1, _PLANES, *shape)
+        stash = call.input.new_empty(self.steps if keep else 0, _GATE_BLOCKS, *shape)
+        memory = stash if keep else self.scratch("gate_blocks", 1, _GATE_BLOCKS, *shape)
         work = self.scratch("work", self.members, self.rows, 4 * self.hidden)
         apart = work.view(self.members, self.rows, 4, self.hidden).permute(2, 0, 1, 3)
         outputs, all_four, all_two = Steps(output), Steps(memory[:, :4]), Steps(memory[:, :2])
-        planes = [Steps(plane) for plane in memory.unbind(1)]
+        gate_blocks = [Steps(block) for block in memory.unbind(1)]
         h, c = call.state
         for time, gate in enumerate(self.projections(call.weight_ih, sum_biases(call))):
             place = time if keep else 0
             torch.baddbmm(gate, h, transposed, out=work)
             all_four[place].copy_(apart)
             all_two[place].sigmoid_()
-            i, f, g, o, new_c, squashed = (plane[place] for plane in planes)
+            i, f, g, o, new_c, squashed = (block[place] for block in gate_blocks)
             c = torch.mul(f, c, out=new_c).addcmul_(i, g.tanh_())
             h = torch.mul(torch.tanh(c, out=squashed), o.sigmoid_(), out=outputs[time])
         return Forward(output, [state.clone(memory_format=torch.contiguous_format) for state in (h, c)], stash)
@@ -56,8 +56,8 @@ class LSTMGroup(GroupLoop):
         grads = None if grad_output is None else Steps(grad_output)
         dh, dc = (self.carry(grad, state) for grad, state in zip(grad_state, call.state, strict=True))
         sums = Sums(self, done.output, 4, needs_input, call.weight_ih)
-        planes = self.scratch("planes", 4, *shape)
-        of_c, of_h, together = planes[:3], planes[3], planes.permute(1, 2, 0, 3)
+        gate_blocks = self.scratch("gate_blocks", 4, *shape)
+        of_c, of_h, together = gate_blocks[:3], gate_blocks[3], gate_blocks.permute(1, 2, 0, 3)
         self.arrive(dh, grads, self.steps - 1)
         for times in reversed(self.blocks()):
             factors = self.factors(times, done.stash)
