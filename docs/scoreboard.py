@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "scoreboard.md"
 PICTURES = ROOT / "docs" / "pictures" / "scoreboard"
 RESULTS = ROOT / "results"
 MARKS = {"seen": "✓ seen", "not seen": "✗ not seen", "different": "≠ different", "not measured": "– not measured"}
-COLUMNS = ("ID", "claim", "published", "ours", "verdict")
+COLUMNS = ("ID", "verdict", "claim", "published", "ours")  # what does not fit beside is scrolled to: never the verdict
 INTRODUCTION = """# Scoreboard
 
 Every table and figure of the four papers that this package reproduces, one row per claim: what is published, what we
@@ -95,7 +95,7 @@ def list_rows(one: Experiment, standing: Standing) -> Iterator[list[str]]:
     """Yield one row per claim of a record, or one row that says why there is none."""
     if standing.record is None:
         state = "not run yet" if one.runnable else "cannot run yet"
-        yield [f"`{one.id}`", f"{one.title} ({one.place})", one.judged_by, f"{state}: {one.price}", ""]
+        yield [f"`{one.id}`", "", f"{one.title} ({one.place})", one.judged_by, f"{state}: {one.price}"]
         return
     for claim in standing.record["claims"]:
         said, ours = claim["published"], claim["ours"]
@@ -104,10 +104,10 @@ def list_rows(one: Experiment, standing: Standing) -> Iterator[list[str]]:
         measured = "<br>".join(filter(None, [ours["text"], spread(ours)]))
         yield [
             f"`{one.id}`<br>{standing.state}, {standing.date}, {file}",
+            MARKS[claim["verdict"]],
             claim["claim"],
             f"{said['says']} ({said['place']})",
             measured,
-            MARKS[claim["verdict"]],
         ]
 
 
