@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius, gru_rate, gru_scalar_test
+from steadyrnn.bounds.gates import box_radius
+from steadyrnn.bounds.gru import GRUBox, gru_box, gru_contraction, gru_input_gain, gru_rate, gru_scalar_test
 from steadyrnn.bounds.norms import MaxNorm
 from steadyrnn.errors import ShapeError
 from tests.bounds import gated
@@ -315,7 +316,7 @@ def test_a_permutation_as_candidate_is_certified_behind_any_reset_gate() -> None
 @pytest.mark.parametrize("reset_after", FORMS)
 def test_the_radius_is_the_corner_of_the_box(reset_after: bool) -> None:
     box, weights = random_net(7, 0.5, reset_after).box(), gaussian(H, seed=3).exp()
-    radius, corner = gru_radius(box, MaxNorm(weights)), float((box.hidden / weights).max())
+    radius, corner = box_radius(box, MaxNorm(weights)), float((box.hidden / weights).max())
     assert corner <= radius <= corner * (1 + 1e-14)
     assert bool((MaxNorm(weights)(states(box, 100, seed=1)) <= radius).all())
 
@@ -389,7 +390,7 @@ test_a_bound_on_the_initial_state_has_the_size_of_the_state = gated.make_initial
 def test_a_norm_of_another_size_is_refused() -> None:
     net = random_net()
     with pytest.raises(ShapeError, match="5 entries of the state"):
-        gru_radius(net.box(), MaxNorm(torch.ones(H + 1)))
+        box_radius(net.box(), MaxNorm(torch.ones(H + 1)))
     with pytest.raises(ShapeError, match="5 entries of the state"):
         gru_rate(net.weight_hh, net.box(), torch.ones(H + 1))
     with pytest.raises(ShapeError, match="5 entries of the state"):

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from steadyrnn.bounds.gates import box_radius
 from steadyrnn.bounds.lstm import (
     LSTMBox,
     lstm_box,
     lstm_contraction,
     lstm_input_gain,
-    lstm_radius,
     lstm_rate,
     lstm_rates,
 )
@@ -301,7 +301,7 @@ def test_members_of_the_stable_set_are_certified(stable: StableLSTM) -> None:
 def test_the_radius_is_the_corner_of_the_box() -> None:
     net = random_net(7, 0.5)
     box, weights = net.box(), gaussian(2 * H, seed=3).exp()
-    radius = lstm_radius(box, MaxNorm(weights))
+    radius = box_radius(box, MaxNorm(weights))
     corner = torch.cat([box.cell, box.hidden]) / weights
     assert float(corner.max()) <= radius <= float(corner.max()) * (1 + 1e-14)
     assert bool((MaxNorm(weights)(torch.cat(states(box, 100, seed=1), 1)) <= radius).all())
@@ -357,7 +357,7 @@ def test_a_cell_that_never_forgets_has_no_contraction_and_no_error(push: float) 
     assert lstm_rates(net.weight_hh, box).printed >= 1
     assert lstm_rates(net.weight_hh, box).paired >= 1
     assert isinstance(found.norm, MaxNorm)
-    assert lstm_radius(box, found.norm) > 1e6
+    assert box_radius(box, found.norm) > 1e6
     assert lstm_input_gain(net.weight_ih, box, found.norm) > 1e4
 
 
@@ -386,8 +386,8 @@ test_a_bound_on_the_initial_state_has_the_size_of_the_state = gated.make_initial
 
 def test_a_norm_of_another_size_is_refused() -> None:
     net = random_net()
-    with pytest.raises(ShapeError, match=r"10 entries of \(c, h\)"):
-        lstm_radius(net.box(), MaxNorm(torch.ones(H)))
+    with pytest.raises(ShapeError, match="10 entries of the state"):
+        box_radius(net.box(), MaxNorm(torch.ones(H)))
     with pytest.raises(ShapeError, match=r"10 entries of \(c, h\)"):
         lstm_rate(net.weight_hh, net.box(), torch.ones(H))
     with pytest.raises(ShapeError, match=r"10 entries of \(c, h\)"):

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_input_gain, gru_radius, gru_scalar_test
-from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_input_gain, lstm_radius, lstm_rates
+from steadyrnn.bounds.gates import box_radius
+from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_input_gain, gru_scalar_test
+from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_input_gain, lstm_rates
 from steadyrnn.bounds.norms import Contraction, MaxNorm
 from tests.falsification.adversary import Attack, Free, Point, anything, box, interval, rows
 from tests.falsification.checks import check_met, check_recorded, check_unbeaten
@@ -53,7 +54,7 @@ def lstm(weights: tuple[Tensor, Tensor, Tensor], first: tuple[float, float] = (0
         lstm_step(weight_ih, weight_hh, bias),
         torch.cat([bounds.cell, bounds.hidden]),
         found,
-        lstm_radius(bounds, found.norm),
+        box_radius(bounds, found.norm),
         lstm_input_gain(weight_ih, bounds, found.norm),
         weight_ih.shape[1],
     )
@@ -69,7 +70,7 @@ def gru(weights: tuple[Tensor, Tensor, Tensor], reset_after: bool, first: float 
         gru_step(weight_ih, weight_hh, bias, inner, reset_after),
         bounds.hidden,
         found,
-        gru_radius(bounds, found.norm),
+        box_radius(bounds, found.norm),
         gru_input_gain(weight_ih, weight_hh, bounds, found.norm),
         weight_ih.shape[1],
     )

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steadyrnn.bounds.gru import gru_box, gru_contraction, gru_radius
-from steadyrnn.bounds.lstm import lstm_box, lstm_contraction, lstm_radius
+from steadyrnn.bounds.gates import box_radius
+from steadyrnn.bounds.gru import gru_box, gru_contraction
+from steadyrnn.bounds.lstm import lstm_box, lstm_contraction
 from steadyrnn.bounds.memory import rounding_error, warmup_error
 from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm, spectral_norm_bound
 from steadyrnn.cells.registry import CELLS
@@ -50,14 +51,14 @@ def gated_contraction(run: Recurrence) -> tuple[Contraction, float]:
     biases = [b for b in (run.bias_ih, run.bias_hh) if b is not None]
     if run.cell.key == "lstm":
         box = lstm_box(run.weight_ih, run.weight_hh, sum(biases), 1.0, initial_bound=0.3)
-        found, radius_of = lstm_contraction(run.weight_hh, box), lstm_radius
+        found = lstm_contraction(run.weight_hh, box)
     else:
         after = run.cell.key == "gru:after"
         box = gru_box(run.weight_ih, run.weight_hh, run.bias_ih, run.bias_hh, 1.0, after, initial_bound=0.3)
-        found, radius_of = gru_contraction(run.weight_hh, box), gru_radius
+        found = gru_contraction(run.weight_hh, box)
     assert isinstance(found.norm, MaxNorm)
     assert found.stable
-    return found, radius_of(box, found.norm)
+    return found, box_radius(box, found.norm)
 
 
 @torch.no_grad()
@@ -264,8 +265,8 @@ def test_an_lstm_on_the_edge_of_its_test_runs_in_windows(forget: float, warmup: 
     found = lstm_contraction(run.weight_hh, box)
     assert found.rate < 1
     windows = Windows(warmup, 100, -(-(600 - warmup) // 100))
-    parallel = WindowRun(run, "auto", windows, found, lstm_radius(box, found.norm))
-    error, prior = error_of(parallel), warmup_error(found.rate, lstm_radius(box, found.norm), warmup) / found.norm.lower
+    parallel = WindowRun(run, "auto", windows, found, box_radius(box, found.norm))
+    error, prior = error_of(parallel), warmup_error(found.rate, box_radius(box, found.norm), warmup) / found.norm.lower
     assert error <= parallel.truncation + 1e-14
     assert parallel.truncation < prior
 
@@ -283,9 +284,9 @@ def test_a_gru_with_small_rows_runs_in_windows(after: bool) -> None:
     box = gru_box(weight_ih, weight, None, None, 1.0, after)
     found = gru_contraction(weight, box)
     assert found.rate < 1
-    parallel = WindowRun(run, "auto", Windows(40, 70, 8), found, gru_radius(box, found.norm))
+    parallel = WindowRun(run, "auto", Windows(40, 70, 8), found, box_radius(box, found.norm))
     assert error_of(parallel) <= parallel.truncation + 1e-14
-    assert parallel.truncation < 1e-3 * warmup_error(found.rate, gru_radius(box, found.norm), 40) / found.norm.lower
+    assert parallel.truncation < 1e-3 * warmup_error(found.rate, box_radius(box, found.norm), 40) / found.norm.lower
 
 
 # windows

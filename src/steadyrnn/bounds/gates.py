@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -10,13 +10,15 @@ from torch import Tensor
 from steadyrnn.checks import check_finite, check_interval, check_matrix
 from steadyrnn.errors import ArgumentError, CertificateError, ShapeError
 
-from .norms import ROUND_OFF, MaxNorm
+from .norms import ROUND_OFF, MaxNorm, above
 
 __all__ = [
     "Bound",
+    "Box",
     "Gate",
     "absolute_parts",
     "as_bound",
+    "box_radius",
     "check_input_bound",
     "check_norm",
     "gate_rows",
@@ -29,6 +31,14 @@ __all__ = [
 
 Bound = float | Tensor
 _TINY = 2.0**-1000  # more than what underflows, and nothing beside a number that matters
+
+
+class Box(Protocol):
+    """Bounds on what a cell computes, of whatever gates it has."""
+
+    @property
+    def corner(self) -> Tensor:
+        """The largest absolute values of all entries of the state, float64."""
 
 
 class Gate(NamedTuple):
@@ -101,6 +111,23 @@ def check_norm(norm: MaxNorm, size: int, state: str) -> Tensor:
     if norm.size != size:
         raise ShapeError(f"`norm` must weigh the {size} entries of {state}, but has {norm.size} weights.")
     return norm.weights
+
+
+def box_radius(box: Box, norm: MaxNorm) -> float:
+    """Return the largest norm of a state of the box, infinite where an entry has no bound.
+
+    Args:
+        box: From :func:`~steadyrnn.bounds.lstm.lstm_box` or :func:`~steadyrnn.bounds.gru.gru_box`.
+        norm: With one weight per entry of the state; of an LSTM, those of c come first.
+
+    Example:
+        >>> from steadyrnn.bounds.gru import gru_box
+        >>> zero = torch.zeros(3, 1)
+        >>> box_radius(gru_box(zero, zero, None, None, 1.0, initial_bound=3.0), MaxNorm(torch.ones(1))) >= 3.0
+        True
+    """
+    corner = box.corner
+    return above(float((corner / check_norm(norm, len(corner), "the state").to(corner.device)).max()))
 
 
 def check_input_bound(input_bound: float) -> float:

@@ -13,7 +13,7 @@ from steadyrnn.errors import ShapeError
 from . import gates
 from .norms import Contraction, MaxNorm, above
 
-__all__ = ["GRUBox", "gru_box", "gru_contraction", "gru_input_gain", "gru_radius", "gru_rate", "gru_scalar_test"]
+__all__ = ["GRUBox", "gru_box", "gru_contraction", "gru_input_gain", "gru_rate", "gru_scalar_test"]
 
 GRU_ENTRYWISE = "entrywise bound of a GRU (docs/notes/mathematics.md, 7.2)"
 """The theorem behind :func:`gru_contraction`."""
@@ -35,6 +35,11 @@ class GRUBox:
     hidden: Tensor
     gated: Tensor
     reset_after: bool
+
+    @property
+    def corner(self) -> Tensor:
+        """The largest absolute values of the state."""
+        return self.hidden
 
 
 @torch.no_grad()
@@ -192,21 +197,6 @@ def gru_rate(weight_hh: Tensor, box: GRUBox, weights: Tensor) -> float:
     weights = gates.check_norm(MaxNorm(weights), len(box.hidden), "the state").to(box.hidden.device)
     ratio = _comparison(weight_hh, box)(weights) / weights
     return float(gates.round_up(ratio, 2 * len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
-
-
-def gru_radius(box: GRUBox, norm: MaxNorm) -> float:
-    """Return the largest norm of a state of the box.
-
-    Args:
-        box: From :func:`gru_box`.
-        norm: From :func:`gru_contraction`.
-
-    Example:
-        >>> zero = torch.zeros(3, 1)
-        >>> gru_radius(gru_box(zero, zero, None, None, 1.0, initial_bound=3.0), MaxNorm(torch.ones(1))) >= 3.0
-        True
-    """
-    return above(float((box.hidden / gates.check_norm(norm, len(box.hidden), "the state").to(box.hidden.device)).max()))
 
 
 @torch.no_grad()

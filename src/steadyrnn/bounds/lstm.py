@@ -29,7 +29,6 @@ __all__ = [
     "lstm_box",
     "lstm_contraction",
     "lstm_input_gain",
-    "lstm_radius",
     "lstm_rate",
     "lstm_rates",
 ]
@@ -56,6 +55,11 @@ class LSTMBox:
     def squashed(self) -> Tensor:
         r"""The largest :math:`|\tanh c|`."""
         return tanh_above(self.cell)
+
+    @property
+    def corner(self) -> Tensor:
+        """The largest absolute values of the state, c before h."""
+        return torch.cat([self.cell, self.hidden])
 
 
 class LSTMRates(NamedTuple):
@@ -233,22 +237,6 @@ def lstm_rate(weight_hh: Tensor, box: LSTMBox, weights: Tensor) -> float:
     weights = check_norm(MaxNorm(weights), 2 * len(box.hidden), "(c, h)").to(box.hidden.device)
     ratio = _comparison(weight_hh, box)(weights) / weights
     return float(round_up(ratio, len(weights) + 32).max()) if bool(ratio.isfinite().all()) else math.inf
-
-
-def lstm_radius(box: LSTMBox, norm: MaxNorm) -> float:
-    """Return the largest norm of a state ``(c, h)`` of the box, infinite where the cell state has no bound.
-
-    Args:
-        box: From :func:`lstm_box`.
-        norm: From :func:`lstm_contraction`.
-
-    Example:
-        >>> zero = torch.zeros(4, 1)
-        >>> lstm_radius(lstm_box(zero, zero, None, 1.0, initial_bound=(0.0, 3.0)), MaxNorm(torch.ones(2))) >= 3.0
-        True
-    """
-    corner = torch.cat([box.cell, box.hidden])
-    return above(float((corner / check_norm(norm, len(corner), "(c, h)").to(corner.device)).max()))
 
 
 @torch.no_grad()

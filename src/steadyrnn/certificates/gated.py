@@ -9,8 +9,9 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from steadyrnn.bounds.gru import GRU_ENTRYWISE, GRUBox, gru_box, gru_contraction, gru_input_gain, gru_radius
-from steadyrnn.bounds.lstm import LSTM_ENTRYWISE, LSTMBox, lstm_box, lstm_contraction, lstm_input_gain, lstm_radius
+from steadyrnn.bounds.gates import box_radius
+from steadyrnn.bounds.gru import GRU_ENTRYWISE, GRUBox, gru_box, gru_contraction, gru_input_gain
+from steadyrnn.bounds.lstm import LSTM_ENTRYWISE, LSTMBox, lstm_box, lstm_contraction, lstm_input_gain
 from steadyrnn.bounds.norms import Contraction, MaxNorm, Norm, above
 from steadyrnn.cells.base import State
 from steadyrnn.errors import CertificateError
@@ -91,7 +92,7 @@ class LSTMTheory(GatedTheory[LSTMBox]):
 
     def sizes(self, weights: Weights, box: LSTMBox, norm: MaxNorm) -> tuple[float, float]:
         """Return the radius of the box and the gain of the input."""
-        return lstm_radius(box, norm), lstm_input_gain(weights.weight_ih, box, norm)
+        return box_radius(box, norm), lstm_input_gain(weights.weight_ih, box, norm)
 
     def box(self, weights: Weights, entry_bound: float) -> State:
         """Return bounds on h and c."""
@@ -127,7 +128,7 @@ class GRUTheory(GatedTheory[GRUBox]):
 
     def sizes(self, weights: Weights, box: GRUBox, norm: MaxNorm) -> tuple[float, float]:
         """Return the radius of the box and the gain of the input."""
-        return gru_radius(box, norm), gru_input_gain(weights.weight_ih, weights.weight_hh, box, norm)
+        return box_radius(box, norm), gru_input_gain(weights.weight_ih, weights.weight_hh, box, norm)
 
     def box(self, weights: Weights, entry_bound: float) -> State:
         """Return bounds on h."""
