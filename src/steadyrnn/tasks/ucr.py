@@ -75,8 +75,8 @@ class Ucr(StoredTask, ClassificationTask):
         if self.settings.shift > 0:
             x = _shift(x, round(self.settings.shift * x.shape[1]), self.settings.seed, first)
         if self.settings.noise > 0:
-            rows, numbers = torch.meshgrid(*(torch.arange(size) for size in x.shape), indexing="ij")
-            x = x + self.settings.noise * gaussian(self.settings.seed, Stream.NOISE, first + rows, numbers).to(x)
+            rows, numbers = (torch.arange(size) for size in x.shape)
+            x = x + self.settings.noise * gaussian(self.settings.seed, Stream.NOISE, first + rows.unsqueeze(1), numbers).to(x)
         return self._batch(Examples(x, series.targets))
 
     def _batch(self, series: Examples) -> Batch:
