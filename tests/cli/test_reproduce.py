@@ -17,7 +17,7 @@ def test_the_list_has_every_table_and_figure_with_state_and_price(program: Progr
     found = program("reproduce", "--list", "--json").json["experiments"]
     assert [*found] == [*EXPERIMENTS]
     assert {one["state"] for one in found.values()} <= {"never run", "not yet runnable"}
-    assert found["zhang-table4"]["price"] == "CPU 180 min"
+    assert found["zhang-table4"]["price"] == "CPU 240 min"
     assert found["zhang-table2"]["price"].startswith("GPU ")
     out = program("reproduce", "--list").out
     assert all(name in out for name in EXPERIMENTS)

@@ -138,10 +138,57 @@ def test_a_group_of_seeds_has_the_accuracies_of_separate_runs(tmp_path: Path) ->
     assert together["parameters"] == apart[0]["parameters"]
 
 
+FAST = {"train.optimizer.lr": 0.02}
+RATES = [{"train.optimizer.lr": 1e-7}, FAST, {**FAST, "task.noise": 10.0}, {**FAST, "task.shift": 0.5}]
+
+
 @needs_data
-def test_a_search_takes_the_better_setting_and_the_best_that_leaves_series_as_they_are() -> None:
-    fast = {"train.optimizer.lr": 0.02}
-    rates = [{"train.optimizer.lr": 1e-7}, fast, {**fast, "task.noise": 10.0}, {**fast, "task.shift": 0.5}]
-    found = search_time_series({**SMALL, "train.steps": 60}, rates, [0, 1])
-    assert found["plain"] == fast
-    assert len(found["tried"]) == 4
+def test_a_search_tries_the_better_half_for_longer_and_takes_the_best_trial() -> None:
+    found = search_time_series(SMALL, RATES, [0, 1], [60, 90])
+    tried = found["tried"]
+    assert [one["settings"] for one in tried[:4]] == RATES
+    assert [one["steps"] for one in tried] == [60] * 4 + [90] * 2
+    scores = [(-one["accuracy"], one["loss"]) for one in tried]
+    better = sorted(range(4), key=scores.__getitem__)[:2]
+    assert [one["settings"] for one in tried[4:]] == [RATES[place] for place in better]
+    best = tried[scores.index(min(scores))]
+    assert found["chosen"] == {**best["settings"], "train.steps": best["steps"]}
+
+
+@needs_data
+def test_what_the_paper_prints_comes_from_the_first_round_of_settings_that_leave_series_as_they_are() -> None:
+    found = search_time_series(SMALL, RATES, [0, 1], [60, 90])
+    assert found["plain"] == FAST
+    assert found["test"] == train_time_series({**SMALL, **FAST, "train.steps": 60}, [0, 1])["test"]
+    assert all("test" not in one for one in found["tried"])
+
+
+def test_a_trial_that_diverged_is_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(settings: dict[str, Any], draws: list[int]) -> dict[str, Any]:
+        lost = settings["train.optimizer.lr"] == 3.0
+        return {"last": [None if lost else {"accuracy": 0.1, "loss": 9.0}, {"accuracy": 1.0, "loss": 0.0}], "test": [0.0, 0.0]}
+
+    monkeypatch.setattr("steadyrnn.experiments.time_series.train_time_series", train)
+    found = search_time_series({}, [{"train.optimizer.lr": rate} for rate in (3.0, 1.0)], [0, 1], [60, 90])
+    assert found["chosen"] == {"train.optimizer.lr": 1.0, "train.steps": 60}
+    assert found["tried"][0]["accuracy"] is None
+
+
+@needs_data
+def test_final_networks_train_for_the_chosen_steps() -> None:
+    chosen = {**FAST, "train.steps": 30}
+    final = {"task.refit": True, "train.validate_every": 90}
+    found = train_time_series({**SMALL, **final}, [0], {"chosen": chosen})
+    assert found["settings"] == chosen
+    assert found["last"] == train_time_series({**SMALL, **final, **chosen}, [0])["last"]
+    assert found["last"] != train_time_series({**SMALL, **final, **FAST, "train.steps": 60}, [0])["last"]
+
+
+def test_the_search_of_every_set_has_several_draws_and_the_final_run_no_length_of_its_own() -> None:
+    cells = {cell.name: cell.arguments for cell in TABLE.work().cells}
+    for name in UCR_SETS:
+        searches = [cells[f"search/{model}/{name}"] for model in MODELS]
+        assert all(one["draws"] == searches[0]["draws"] and one["lengths"] == searches[0]["lengths"] for one in searches)
+        assert 6 <= len(searches[0]["draws"]) <= 20
+        finals = [cells[f"tuned/{model}/{name}"]["settings"] for model in MODELS]
+        assert all("train.steps" not in one and one["train.validate_every"] == max(searches[0]["lengths"]) for one in finals)

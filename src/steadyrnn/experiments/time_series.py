@@ -64,31 +64,52 @@ def train_time_series(
 
 
 def search_time_series(
-    settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], draws: Sequence[int]
+    settings: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], draws: Sequence[int], lengths: Sequence[int]
 ) -> dict[str, Any]:
-    """Choose settings by their accuracy on held-out series after the last step, a mean over several draws of these.
+    """Choose settings and the number of steps on held-out series: try all, keep the better half, try that for longer.
 
-    Among equals the loss decides. Every network is tested with the weights that were best on the held-out series, as the
-    paper does. Nothing is chosen by that.
+    Every trial trains a network of each draw, from a fresh start. It is ranked by the accuracy on held-out series after the
+    last step, a mean over the draws; among equals the loss decides. The best trial of all is chosen, of whatever length.
+
+    Settings that leave the training series as they are also give what the paper prints: in the first round, the weights that
+    were best on held-out series on the way are tested. Nothing is chosen by that, and no other trial keeps test scores.
 
     Args:
         settings: Those that all candidates share.
         candidates: Dotted settings to choose from.
         draws: Seeds of weights and of the series that are held out.
+        lengths: Steps of the first round and of the second one.
 
     Returns:
-        ``chosen``, the best candidate; ``tried``, all with their scores; ``plain`` and ``test``, the best of those that leave
-        the training series as they are, and its test accuracy of each draw.
+        ``chosen``, the settings and the steps of the best trial; ``tried``, all trials with their scores; ``plain`` and
+        ``test``, the best settings of the first round that leave the training series as they are, and the test accuracy of
+        each draw.
     """
-    tried = list[dict[str, Any]]()
-    for candidate in candidates:
-        done = train_time_series({**settings, **candidate}, draws)
-        whole = None not in done["last"]
-        scores = {name: fmean(one[name] for one in done["last"]) if whole else None for name in ("accuracy", "loss")}
-        tried.append({"settings": dict(candidate), **scores, "test": done["test"]})
-    ranked = sorted(tried, key=_rank)
-    plain = next(one for one in ranked if not _AUGMENTED & {*one["settings"]})
-    return {"chosen": ranked[0]["settings"], "tried": tried, "plain": plain["settings"], "test": plain["test"]}
+    short, long = lengths
+    first = [_try(settings, candidate, draws, short) for candidate in candidates]
+    ranked = sorted(first, key=_rank)
+    second = [_try(settings, one["settings"], draws, long) for one in ranked[: max(1, len(ranked) // 2)]]
+    plain = next(one for one in ranked if _is_plain(one["settings"]))
+    best = min((*first, *second), key=_rank)
+    return {
+        "chosen": {**best["settings"], "train.steps": best["steps"]},
+        "tried": [{name: value for name, value in one.items() if name != "test"} for one in (*first, *second)],
+        "plain": plain["settings"],
+        "test": plain["test"],
+    }
+
+
+def _try(settings: Mapping[str, Any], candidate: Mapping[str, Any], draws: Sequence[int], steps: int) -> dict[str, Any]:
+    """Return a candidate, its steps and its scores on held-out series; only a plain one is scored on the way too."""
+    own = {**settings, **candidate, "train.steps": steps}
+    done = train_time_series(own if _is_plain(candidate) else {**own, "train.validate_every": steps}, draws)
+    whole = None not in done["last"]
+    scores = {name: fmean(one[name] for one in done["last"]) if whole else None for name in ("accuracy", "loss")}
+    return {"settings": dict(candidate), "steps": steps, **scores, "test": done["test"]}
+
+
+def _is_plain(candidate: Mapping[str, Any]) -> bool:
+    return not _AUGMENTED & {*candidate}
 
 
 def _rank(one: Mapping[str, Any]) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Time series of the UCR archive in Zhang, Lei and Dhillon: Table 4 and Figure 6."""
 
+import math
 from typing import Any
 
 from steadyrnn.tasks.ucr_sets import UCR_SETS
@@ -44,34 +45,48 @@ _TUNED = {name: {**_TRAIN, **given, **_OURS.get(name, {"model.slope": 0.3})} for
 _LEAST = 15  # of 21 sets
 
 
-def _choose_steps(name: str) -> int:
-    """Return the steps of a final run: more for sets of many series, unless these are long."""
-    train, depth = (VALUES[f"table4/{name}/{size}"].value for size in ("train", "depth"))
-    return 10_000 if train >= 120 and depth < 100 else 4_000
+def _choose_draws(name: str) -> tuple[int, ...]:
+    """Return seeds of draws, at least six: more where few series are held out, about 250 in all, unless series are long."""
+    held, depth = round(UCR_SETS[name].counts()[0] / 5), int(VALUES[f"table4/{name}/depth"].value)
+    return tuple(range(100, 100 + max(6, min(math.ceil(250 / held), 120 // depth))))
 
 
-def _search(model: str, name: str, steps: int, draws: int) -> Series:
-    shared = {**_TUNED[model], "task.dataset": name, "train.steps": steps, "train.validate_every": 50}
-    arguments = {"settings": shared, "candidates": list(_CANDIDATES), "draws": list(range(100, 100 + draws))}
+def _choose_lengths(name: str) -> tuple[int, int]:
+    """Return the steps of the two rounds of a search: more for sets of many series, fewer for long series."""
+    train, depth = UCR_SETS[name].counts()[0], VALUES[f"table4/{name}/depth"].value
+    return 1_000, 2_000 + 1_000 * (train > 200) + 1_000 * (depth <= 30)
+
+
+def _search(model: str, name: str, lengths: tuple[int, int], draws: tuple[int, ...]) -> Series:
+    arguments = {
+        "settings": {**_TUNED[model], "task.dataset": name, "train.validate_every": 50}, "candidates": [*_CANDIDATES],
+        "draws": [*draws], "lengths": [*lengths],
+    }  # fmt: skip
     return Series(f"search/{model}/{name}", f"{_WORK}:search_time_series", arguments)
 
 
-def _train(model: str, name: str, steps: int, seeds: tuple[int, ...]) -> Series:
-    last = {"task.dataset": name, "task.refit": True, "train.steps": steps, "train.validate_every": steps}
+def _train(model: str, name: str, most: int, seeds: tuple[int, ...]) -> Series:
+    """Return the final networks, which are scored after the last step alone: the search chooses how many there are."""
+    last = {"task.dataset": name, "task.refit": True, "train.validate_every": most}
     return Series(
         f"tuned/{model}/{name}", f"{_WORK}:train_time_series", {"settings": {**_TUNED[model], **last}}, seeds,
         after=f"search/{model}/{name}", together=True,
     )  # fmt: skip
 
 
-def _cells(names: tuple[str, ...], searched: int, draws: int, steps: int | None, seeds: tuple[int, ...]) -> tuple[Series, ...]:
+def _cells(
+    names: tuple[str, ...], seeds: tuple[int, ...], lengths: tuple[int, int] | None = None, draws: tuple[int, ...] | None = None
+) -> tuple[Series, ...]:
     """Return the cells; the longest series come first, so that several processes end at about the same time."""
     counting = Series("parameters", f"{_WORK}:count_all_parameters", {"settings": _NETWORKS, "sets": list(names)})
     trained = [
         series
         for name in sorted(names, key=lambda name: -VALUES[f"table4/{name}/depth"].value)
         for model in ("lstm", "spectral-rnn", "ornn", "rnn")
-        for series in (_search(model, name, searched, draws), _train(model, name, steps or _choose_steps(name), seeds))
+        for series in (
+            _search(model, name, lengths or _choose_lengths(name), draws or _choose_draws(name)),
+            _train(model, name, max(lengths or _choose_lengths(name)), seeds),
+        )
     ]
     return (counting, *trained)
 
@@ -121,9 +136,9 @@ _FEW = ("CBF", "GunPoint", "ItalyPowerDemand")
 _HELD_OUT = "a fifth held out, as printed"
 
 TABLE_4 = Experiment(
-    "zhang-table4", "21 time series data sets: RNN, LSTM, oRNN, Spectral-RNN, parameters as printed", "Table 4", "cpu", 180,
+    "zhang-table4", "21 time series data sets: RNN, LSTM, oRNN, Spectral-RNN, parameters as printed", "Table 4", "cpu", 240,
     "printed accuracies and numbers of parameters", data=("ucr",), curves=f"{_WORK}:draw_accuracies",
-    quick=_cells(_FEW, 100, 2, 400, (0, 1)), full=_cells(_ALL, 1000, 6, None, (0, 1, 2, 3, 4)),
+    quick=_cells(_FEW, (0, 1), (100, 300), (100, 101)), full=_cells(_ALL, (0, 1, 2, 3, 4)),
     claims=(
         _counted(_ALL), *_summary(_ALL, "tuned", "ours", _LEAST), *_summary(_ALL, "search", _HELD_OUT, _LEAST),
         *_claims(_ALL, "tuned", "ours"), *_claims(_ALL, "search", _HELD_OUT),
