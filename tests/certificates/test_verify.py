@@ -529,11 +529,16 @@ def test_outputs_of_eight_bits_are_read() -> None:
 def test_an_activation_that_waits_for_the_gpu_is_verified_again_and_again() -> None:
     """No graph can hold it, and an attempt would break torch's random numbers."""
 
-    class Waiting(type(scaled_tanh(1.0))):  # type: ignore[misc]
+    @dataclass(frozen=True)
+    class Waiting(Activation):
         name = "waiting"
+        slopes, steepness, smoothness = (0.0, 1.0), (0.0, 1.0), 2.0
 
         def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
-            return torch.tanh(x) if float(x.abs().max()) < 1e30 else x
+            return torch.tanh(x) if float(x.abs().max()) < 1e30 else torch.ones_like(x)
+
+        def derivative(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+            return 1 - torch.tanh(x) ** 2
 
     layer = sr.RNN(3, 8, nonlinearity=Waiting(), transition=sr.SpectralBall(0.8), device="cuda")
     for _ in range(4):
