@@ -15,11 +15,9 @@ from steadyrnn.bounds.memory import rounding_error, warmup_error
 from steadyrnn.bounds.norms import Contraction, MaxNorm, TwoNorm, spectral_norm_bound
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
-from steadyrnn.certificates.rounding import local_rounding, sizes_of
-from steadyrnn.engines.async_result import largest_norm
-from steadyrnn.engines.base import Recurrence, flatten_weight, lengths_of, unflatten_weight
+from steadyrnn.certificates.rounding import largest_norm, local_rounding, sizes_of
+from steadyrnn.engines.base import Recurrence, Windows, flatten_weight, lengths_of, unflatten_weight
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 from steadyrnn.parallel.plan import choose_fused, choose_windows
 from steadyrnn.parallel.run import WindowRun

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.engines.cpu import gru, lstm
-from steadyrnn.engines.loop import family, products
+from steadyrnn.engines.loop import family
 
 __all__ = ["poisoned_memory"]
 
@@ -24,7 +24,7 @@ def poisoned_memory() -> Iterator[None]:
 
     was_on, was_filled = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
-        for module in (family, gru, lstm, products):
+        for module in (family, gru, lstm):
             patch.setattr(module, "scratch", poisoned)
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = True

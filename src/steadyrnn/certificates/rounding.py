@@ -1,4 +1,4 @@
-"""How far one computed step of a recurrence can be from the exact one."""
+"""How far computed numbers can be from the exact ones: a step of a recurrence, and the largest of many norms."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,11 @@ from steadyrnn.bounds.memory import summation_error
 from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.cells.record import CellRecord
 from steadyrnn.checks import multiplies_in_full_float32
-from steadyrnn.engines.base import Gate, Recurrence, as_gates
+from steadyrnn.engines.base import AsyncResult, Gate, Recurrence, as_gates
+from steadyrnn.engines.cuda.kernels.norms import largest_square, norm_above, supports
 from steadyrnn.errors import CertificateError
 
-__all__ = ["Sizes", "local_rounding", "sizes_of"]
+__all__ = ["LargestNorms", "Sizes", "largest_norm", "local_rounding", "sizes_of"]
 
 UNITS, CUDNN_UNITS = 8, 256
 """Assumed of tanh, sigmoid and a user's own activation: errors of at most this many units of rounding, relative to the
@@ -159,3 +160,48 @@ def _product_round_off(x: Tensor, round_off: float) -> float:
     """Return the unit round-off of a product, which a GPU may be allowed to round to ten bits."""
     short = x.dtype == torch.float32 and not multiplies_in_full_float32()
     return 2.0**-9 if short else round_off
+
+
+class LargestNorms:
+    """:func:`largest_norm` of each of some tensors, on its way from the device until it is read.
+
+    Example:
+        >>> [round(norm, 4) for norm in LargestNorms(torch.tensor([[3.0, 4.0]]), torch.zeros(0, 2)).value()]
+        [5.0, 0.0]
+    """
+
+    @torch.no_grad()
+    def __init__(self, *tensors: Tensor) -> None:
+        self.tensors, self.norms = tensors, AsyncResult(torch.stack([_largest(t) for t in tensors]))
+
+    def value(self) -> list[float]:
+        """Return the numbers, once they are there."""
+        return [_round_up(t, largest) for t, largest in zip(self.tensors, self.norms.value().tolist(), strict=True)]
+
+
+def largest_norm(vectors: Tensor) -> float:
+    """Return a number that is not below the 2-norm of any of ``vectors``, shape (..., N); NaN where there is one.
+
+    Example:
+        >>> round(largest_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]])), 4)
+        5.0
+    """
+    return LargestNorms(vectors).value()[0]
+
+
+def _largest(vectors: Tensor) -> Tensor:
+    """Return the largest 2-norm of ``vectors``, shape (..., N), as computed; 0 where there are none."""
+    if not vectors.numel():
+        return vectors.new_zeros(())
+    fused = vectors.is_cuda and supports(vectors)
+    return largest_square(vectors).sqrt() if fused else torch.linalg.vector_norm(vectors, dim=-1).max()
+
+
+def _round_up(vectors: Tensor, largest: float) -> float:
+    """Return a computed largest norm with what rounding may have taken from it."""
+    size = vectors.shape[-1]
+    if vectors.numel() == 0:
+        return 0.0
+    if math.isinf(largest):  # a square may overflow where the number does not
+        return math.sqrt(size) * max(abs(float(edge)) for edge in torch.aminmax(vectors.detach())) * (1 + 2.0**-49)
+    return norm_above(largest, size, vectors.dtype)

@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import PackedSequence
 from steadyrnn.bounds.norms import TINY, above
 from steadyrnn.cells.base import Cell, State
 from steadyrnn.checks import autocasts, carries_transform, check_finite, without_autocast
-from steadyrnn.engines.async_result import largest_norm
 from steadyrnn.engines.reference import running_rows
 from steadyrnn.engines.select import ENGINES, select
 from steadyrnn.errors import (
@@ -33,6 +32,7 @@ from .certify import certify_layer, check_bound, check_effort, cover_rounding, d
 from .layer import Weights, cell_of, is_recurrent, read_weights, used_tensors
 from .layer_errors import LayerErrors, layer_errors
 from .proof import Proof, covering_state, proof_of, recurrence_of, round_coarsely
+from .rounding import largest_norm
 from .theories import THEORIES
 from .verification import LayerVerification, Verification
 

@@ -16,10 +16,9 @@ from steadyrnn.bounds.parallel_gradients import masked_gradient_error, masks_agr
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.checks import is_legacy_batchedtensor
-from steadyrnn.engines.base import Recurrence, flatten_weight, stack_gates, unflatten_weight
+from steadyrnn.engines.base import Recurrence, Windows, flatten_weight, stack_gates, unflatten_weight
 from steadyrnn.engines.cuda.kernels.norms import every_norm
 from steadyrnn.engines.loop.ops import is_kept
-from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 
 if TYPE_CHECKING:

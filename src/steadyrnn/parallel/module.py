@@ -13,12 +13,11 @@ from steadyrnn.bounds.norms import above, input_slack, product_above
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.certify import certify_layer, read_layers, refresh
 from steadyrnn.certificates.layer import LayerCertificate, dropout_scale, read_weights
-from steadyrnn.certificates.rounding import Sizes, sizes_of
+from steadyrnn.certificates.rounding import Sizes, largest_norm, sizes_of
 from steadyrnn.certificates.theories import THEORIES
 from steadyrnn.checks import carries_transform, disable_compile, without_autocast
 from steadyrnn.constraints.slot import cached
-from steadyrnn.engines.async_result import AsyncResult, largest_norm
-from steadyrnn.engines.windows import Windows
+from steadyrnn.engines.base import AsyncResult, Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.sequence import Opened, close_call, initial_states, open_call

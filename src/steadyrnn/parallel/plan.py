@@ -12,12 +12,10 @@ from torch import Tensor
 from steadyrnn.bounds.memory import required_warmup, rounding_error
 from steadyrnn.bounds.norms import MaxNorm, above, product_above, state_radius
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.rounding import Sizes, local_rounding
-from steadyrnn.engines.async_result import LargestNorms
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.certificates.rounding import LargestNorms, Sizes, local_rounding
+from steadyrnn.engines.base import Recurrence, Windows
 from steadyrnn.engines.cuda.loops.windows import fused_costs
 from steadyrnn.engines.loop.ops import is_kept
-from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import NotFiniteError
 
 from .gradients import gradient_norms, gradient_warmup

@@ -13,14 +13,12 @@ from steadyrnn.bounds.memory import boundary_errors, swept_errors, truncation_er
 from steadyrnn.bounds.norms import ROUND_OFF, Contraction, above
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.rounding import Sizes
+from steadyrnn.certificates.rounding import Sizes, largest_norm
 from steadyrnn.checks import check_finite
-from steadyrnn.engines.async_result import AsyncResult, Deferred, largest_norm
-from steadyrnn.engines.base import Recurrence, lengths_of
+from steadyrnn.engines.base import AsyncResult, Deferred, Recurrence, Windows, join_windows, lengths_of
 from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.select import ENGINES, Choice, select
-from steadyrnn.engines.windows import Windows, join_windows
 from steadyrnn.errors import ArgumentError, NotFiniteError
 
 from .gradients import Evidence, collect_evidence, is_kinked

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, Steps, Visit, head, scratch
-from ..loop.products import History, gate_products, product_of
+from ..loop.family import Family, History, Steps, Visit, gate_products, head, product_of, scratch
 
 __all__ = ["GRUFamily"]
 

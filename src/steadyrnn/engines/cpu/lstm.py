@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, Steps, Visit, head, scratch, sum_biases
-from ..loop.products import gate_products
+from ..loop.family import Family, Steps, Visit, gate_products, head, scratch, sum_biases
 
 __all__ = ["LSTMFamily"]
 

@@ -9,8 +9,7 @@ from steadyrnn.activations import Activation
 
 from ..base import Gate, unflatten_weight
 from ..loop.call import Call, Forward, Gradients
-from ..loop.family import Family, Steps, head, sum_biases
-from ..loop.products import product_of
+from ..loop.family import Family, Steps, head, product_of, sum_biases
 
 __all__ = ["RNNFamily"]
 

@@ -9,7 +9,7 @@ from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ..base import Gate, unflatten_weight
 from ..loop.call import Call
-from ..loop.products import History, flat, product_of
+from ..loop.family import History, flat, product_of
 from .launch import Loop, inside, row_lengths
 from .specs import CellSpec
 

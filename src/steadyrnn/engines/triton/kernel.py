@@ -14,7 +14,7 @@ from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
 
 from ..loop.call import Call, Forward, Gradients, Kernel
-from ..loop.products import flat
+from ..loop.family import flat
 from ..loop.segments import run_segments, run_segments_back, segments_like
 from .gradients import bias_gradients, input_gradients, start_gradient, weight_gradients
 from .launch import Blocks, Loop, blocks_for

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Engine, Recurrence
+from steadyrnn.engines.base import Engine, Recurrence, Windows
 from steadyrnn.engines.cuda.kernels import dense, elman, factored
 from steadyrnn.engines.cuda.kernels import windows as window_kernel
 from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part
@@ -15,7 +15,6 @@ from steadyrnn.engines.cuda.plan.direct import direct_layout
 from steadyrnn.engines.cuda.plan.factored import factored_layout
 from steadyrnn.engines.cuda.plan.layouts import Layout, gather_layout, gather_layouts
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.windows import Windows
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.engines.cuda.loops.test_dense import LoopEngine
 from tests.engines.cuda.loops.test_windows import truth

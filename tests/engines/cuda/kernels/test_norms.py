@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyrnn.engines.async_result import largest_norm
+from steadyrnn.certificates.rounding import largest_norm
 from steadyrnn.engines.cuda.kernels import norms
 from steadyrnn.engines.cuda.kernels.norms import every_norm, largest_square, supports
 from tests.support.emulated import emulated_kernel, is_there

@@ -20,8 +20,8 @@ from steadyrnn.engines.cuda.loops.factored import (
 from steadyrnn.engines.cuda.plan.factored import HIGHEST_RANK, WIDEST, factored_layout
 from steadyrnn.engines.cuda.plan.layouts import SHARED
 from steadyrnn.engines.loop.call import Call, Forward, Gradients, Kernel
+from steadyrnn.engines.loop.family import History
 from steadyrnn.engines.loop.ops import register, run_op
-from steadyrnn.engines.loop.products import History
 from steadyrnn.engines.reference import ReferenceEngine
 from steadyrnn.linalg.operators import DiagonalLowRank
 from tests.support.errors import assert_within_budget, errors

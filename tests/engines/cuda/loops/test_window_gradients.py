@@ -13,12 +13,11 @@ from steadyrnn.cells.base import State
 from steadyrnn.cells.registry import CELLS
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.certificates.certify import read_layers
-from steadyrnn.engines.base import Engine, Recurrence, stack_gates
+from steadyrnn.engines.base import Engine, Recurrence, Windows, stack_gates
 from steadyrnn.engines.cuda.kernels import windows as window_kernel
 from steadyrnn.engines.cuda.kernels.windows import Way
 from steadyrnn.engines.cuda.loops.window_gradients import plain_windows
 from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
-from steadyrnn.engines.windows import Windows
 from steadyrnn.errors import CertificateError
 from steadyrnn.parallel import run as parallel
 from steadyrnn.parallel.gradients import Masks, detach_run, gradient_norms

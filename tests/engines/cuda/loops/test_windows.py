@@ -6,10 +6,9 @@ from torch import Tensor
 
 import steadyrnn as sr
 from steadyrnn.cells.registry import CELLS
-from steadyrnn.engines.base import Recurrence
+from steadyrnn.engines.base import Recurrence, Windows
 from steadyrnn.engines.cuda.loops import windows as launch
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.engines.windows import Windows
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"

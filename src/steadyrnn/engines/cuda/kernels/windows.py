@@ -11,7 +11,7 @@ from steadyrnn.cells.base import Cell
 from steadyrnn.errors import EngineError
 from steadyrnn.gpu.nvrtc import Compiled, OnDevice, kernel
 
-from ...windows import Windows
+from ...base import Windows
 from ..plan.windows import ROWS, WindowLayout, window_layout
 from .codes import ACTIVATIONS, PACKAGE
 

@@ -10,8 +10,7 @@ from steadyrnn.activations import Activation
 from steadyrnn.errors import EngineError
 
 from ...loop.call import Call, Forward, Gradients
-from ...loop.family import Family, sum_biases
-from ...loop.products import Dense, flat
+from ...loop.family import Dense, Family, flat, sum_biases
 from ..kernels.codes import ACTIVATIONS, CELLS
 from ..kernels.dense import Rows, gather, scatter
 from ..kernels.elman import adds_bias, run_elman

@@ -10,7 +10,7 @@ from steadyrnn.linalg.operators import DiagonalLowRank
 
 from ...base import Recurrence, stack_gates
 from ...loop.call import Call
-from ...loop.products import History, flat
+from ...loop.family import History, flat
 from ..kernels.codes import NUMBERS, supports_elman
 from ..kernels.factored import run_factored
 from ..plan.factored import HIGHEST_RANK, WIDEST

@@ -13,11 +13,10 @@ from steadyrnn.checks import without_autocast
 from steadyrnn.errors import EngineError
 from steadyrnn.gpu.device import has_bf16_tensor_cores
 
-from ...async_result import norm_above
-from ...base import Recurrence, stack_gates
+from ...base import Recurrence, Windows, stack_gates
 from ...loop.family import sum_biases
-from ...windows import Windows
 from ..kernels.codes import supports_elman
+from ..kernels.norms import norm_above
 from ..kernels.windows import Way, run_windows
 from ..plan.windows import WIDEST, rows_at_once
 from .window_gradients import Windowed
