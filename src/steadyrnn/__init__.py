@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from steadyrnn.convert.basis import change_basis as change_basis
     from steadyrnn.convert.bptt import suggest_bptt as suggest_bptt
     from steadyrnn.convert.feedforward import to_feedforward as to_feedforward
-    from steadyrnn.convert.parallel import to_parallel as to_parallel
-    from steadyrnn.convert.torch_nn import from_torch as from_torch
     from steadyrnn.convert.torch_nn import to_torch as to_torch
     from steadyrnn.convert.unitary import minimal_unitary_size as minimal_unitary_size
     from steadyrnn.convert.unitary import to_unitary as to_unitary
@@ -52,6 +50,7 @@ if TYPE_CHECKING:
     from steadyrnn.layers.cells import GRUCell as GRUCell
     from steadyrnn.layers.cells import LSTMCell as LSTMCell
     from steadyrnn.layers.cells import RNNCell as RNNCell
+    from steadyrnn.layers.from_torch import from_torch as from_torch
     from steadyrnn.layers.gru import GRU as GRU
     from steadyrnn.layers.linear import Linear as Linear
     from steadyrnn.layers.lstm import LSTM as LSTM
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from steadyrnn.models.mlp import MLP as MLP
     from steadyrnn.models.resnet import ResNet as ResNet
     from steadyrnn.models.sequence import SequenceModel as SequenceModel
+    from steadyrnn.parallel.module import to_parallel as to_parallel
     from steadyrnn.probes.gradient_flow import GradientFlow as GradientFlow
     from steadyrnn.probes.gradient_flow import gradient_flow as gradient_flow
     from steadyrnn.probes.spectrum import spectrum as spectrum
@@ -106,7 +106,7 @@ _PUBLIC: dict[str, str] = {
     "certify": "steadyrnn.certificates.certify",
     "change_basis": "steadyrnn.convert.basis",
     "constrain": "steadyrnn.constraints.attach",
-    "from_torch": "steadyrnn.convert.torch_nn",
+    "from_torch": "steadyrnn.layers.from_torch",
     "generalization_bound": "steadyrnn.bounds.generalization",
     "gradient_flow": "steadyrnn.probes.gradient_flow",
     "minimal_unitary_size": "steadyrnn.convert.unitary",
@@ -118,7 +118,7 @@ _PUBLIC: dict[str, str] = {
     "spectrum": "steadyrnn.probes.spectrum",
     "suggest_bptt": "steadyrnn.convert.bptt",
     "to_feedforward": "steadyrnn.convert.feedforward",
-    "to_parallel": "steadyrnn.convert.parallel",
+    "to_parallel": "steadyrnn.parallel.module",
     "to_torch": "steadyrnn.convert.torch_nn",
     "to_unitary": "steadyrnn.convert.unitary",
     "verify": "steadyrnn.certificates.verify",

@@ -14,7 +14,7 @@ from steadyrnn.constraints.ball import SpectralBall
 from steadyrnn.constraints.registry import CONSTRAINTS
 from steadyrnn.constraints.slot import Slot
 from steadyrnn.constraints.stable_lstm import StableLSTM
-from steadyrnn.convert.torch_nn import PAIRS, from_torch, to_torch
+from steadyrnn.convert.torch_nn import to_torch
 from steadyrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,6 +25,7 @@ from steadyrnn.errors import (
     SteadyError,
 )
 from steadyrnn.layers.cells import GRUCell, LSTMCell, RNNCell
+from steadyrnn.layers.from_torch import PAIRS, from_torch
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.lstm import LSTM

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import steadyrnn as sr
-from steadyrnn.convert.torch_nn import PAIRS
 from steadyrnn.errors import ArgumentError, ConversionError
 from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.from_torch import PAIRS
 from steadyrnn.models.truncated import Truncated
 
 D, H, N, T, B, VOCABULARY = 3, 6, 4, 12, 5, 7

@@ -1,5 +1,6 @@
 """Whole modules, state dicts and optimizers that an earlier version stored load, and give what they gave."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -43,3 +44,17 @@ def test_the_state_of_a_projected_optimizer_loads_and_takes_the_same_step(number
     optimizer.load_state_dict(stored["optimizer"])
     step(model, optimizer)
     assert_same([*model.state_dict().values()], [*stored["next"].values()])
+
+
+FORMER = {
+    "steadyrnn.certificates.reading": ("Weights", "steadyrnn.certificates.layer"),
+    "steadyrnn.convert.model": ("with_layer", "steadyrnn.models.converted"),
+    "steadyrnn.engines.windows": ("Windows", "steadyrnn.engines.base"),
+    "steadyrnn.layers.transition": ("Transition", "steadyrnn.layers.weights"),
+}
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_what_pickles_and_converted_models_name_is_still_at_its_former_place(former: str) -> None:
+    name, place = FORMER[former]
+    assert getattr(import_module(former), name) is getattr(import_module(place), name)

@@ -12,10 +12,11 @@ from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.cells.record import CellRecord
 from steadyrnn.checks import multiplies_in_full_float32
 from steadyrnn.engines.base import AsyncResult, Gate, Recurrence, as_gates
-from steadyrnn.engines.cuda.kernels.norms import largest_square, norm_above, supports
+from steadyrnn.engines.cuda.kernels.norms import largest_square, supports
 from steadyrnn.errors import CertificateError
+from steadyrnn.layers.base import RecurrentLayer
 
-__all__ = ["LargestNorms", "Sizes", "largest_norm", "local_rounding", "sizes_of"]
+__all__ = ["LargestNorms", "Sizes", "largest_norm", "local_rounding", "norm_of_square", "sizes_of", "sizes_of_layers"]
 
 UNITS, CUDNN_UNITS = 8, 256
 """Assumed of tanh, sigmoid and a user's own activation: errors of at most this many units of rounding, relative to the
@@ -61,6 +62,24 @@ def sizes_of(recurrence: Recurrence) -> Sizes:
         above(bias, 64 + width),
         width + inner + 8,
     )
+
+
+@torch.no_grad()
+def sizes_of_layers(layer: RecurrentLayer) -> tuple[Sizes, ...]:
+    """Return :func:`sizes_of` of every layer of a stack that runs one way.
+
+    Example:
+        >>> len(sizes_of_layers(sr.RNN(2, 4, num_layers=3)))
+        3
+    """
+    found = []
+    for place in range(layer.num_layers):
+        end = layer.suffix(place, 0)
+        weight = getattr(layer, f"weight_ih{end}")
+        state = tuple(weight.new_zeros(1, layer.hidden_size) for _ in layer.cell.record.state_names)
+        nothing = weight.new_zeros(0, 1, weight.shape[1])
+        found.append(sizes_of(layer._recurrence(nothing, state, end, None, False, False)))
+    return tuple(found)
 
 
 def _absolute(gate: Gate) -> Tensor:
@@ -187,6 +206,31 @@ def largest_norm(vectors: Tensor) -> float:
         5.0
     """
     return LargestNorms(vectors).value()[0]
+
+
+def norm_above(norm: float, size: int, dtype: torch.dtype) -> float:
+    """Return a number that is not below the 2-norm of ``size`` entries which was computed in ``dtype`` as ``norm``.
+
+    Example:
+        >>> 5 < norm_above(5.0, 2, torch.float32) < 5.00001
+        True
+    """
+    info = torch.finfo(dtype)
+    return (norm * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny)) * (1 + 2.0**-49)
+
+
+def norm_of_square(square: float, size: int, dtype: torch.dtype) -> float:
+    """Return a number not below the 2-norm of finite vectors whose sums of squares were computed as at most ``square``.
+
+    A square may overflow where the number does not. NaN stays NaN.
+
+    Example:
+        >>> 5 < norm_of_square(25.0, 2, torch.float32) < 5.00001
+        True
+    """
+    if math.isnan(square):
+        return square
+    return norm_above(math.sqrt(min(square, torch.finfo(dtype).max ** 2 * size)), size, dtype)
 
 
 def _largest(vectors: Tensor) -> Tensor:

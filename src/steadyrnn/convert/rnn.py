@@ -8,9 +8,8 @@ from torch import nn
 from steadyrnn.errors import ConversionError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
+from steadyrnn.layers.from_torch import from_torch
 from steadyrnn.layers.rnn import RNN
-
-from .torch_nn import from_torch
 
 __all__ = ["as_rnn", "fresh_rnn"]
 

@@ -11,8 +11,8 @@ from steadyrnn.certificates.layer import read_weights
 from steadyrnn.checks import without_autocast
 from steadyrnn.errors import CertificateError, ConversionError
 from steadyrnn.layers.rnn import RNN
+from steadyrnn.models.converted import M, WholeModel, convert_layer_of
 
-from .model import M, WholeModel, convert_layer_of
 from .rnn import as_rnn
 from .unitary_plan import Plan, Wish, assemble, make_plan, report_on
 from .unitary_rnn import UnitaryRNN

@@ -12,10 +12,9 @@ from steadyrnn.bounds.norms import above, spectral_norm_bound
 from steadyrnn.checks import check_finite
 from steadyrnn.errors import ArgumentError, ConversionError
 from steadyrnn.layers.sequence import check_lengths
+from steadyrnn.models.converted import with_layer
 from steadyrnn.models.readouts import Sequence, zero_padding
 from steadyrnn.models.sequence import SequenceModel
-
-from .model import with_layer
 
 if TYPE_CHECKING:
     from .feedforward import WindowNetwork, WindowReport

@@ -15,6 +15,7 @@ from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = [
     "AsyncResult",
+    "Comparison",
     "Deferred",
     "Engine",
     "Gate",
@@ -265,3 +266,29 @@ class AsyncResult:
         if self.arrived is not None:
             self.arrived.synchronize()
         return self.there.cpu()
+
+
+class Comparison:
+    """Whether weights are still the numbers they were: compared on the device, and waited for when it is read.
+
+    Example:
+        >>> Comparison((torch.ones(2),), (torch.zeros(2),)).holds()
+        False
+    """
+
+    def __init__(self, known: tuple[Tensor, ...], now: tuple[Tensor, ...]) -> None:
+        self.pairs = list(zip(known, now, strict=False))
+        self.alike = len(known) == len(now) and all(
+            (a.device, a.dtype, a.shape) == (b.device, b.dtype, b.shape) for a, b in self.pairs
+        )
+        self.result: AsyncResult | None = None
+
+    def start(self) -> None:
+        """Begin to compare."""
+        if self.alike and self.result is None:
+            self.result = AsyncResult(~torch.stack([(a != b).any() for a, b in self.pairs]).any())
+
+    def holds(self) -> bool:
+        """Say whether they are the same."""
+        self.start()
+        return self.alike and self.result is not None and bool(self.result.value())

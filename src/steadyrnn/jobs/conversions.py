@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from steadyrnn.certificates.base import format_above
 from steadyrnn.convert.feedforward import to_feedforward
-from steadyrnn.convert.parallel import to_parallel
 from steadyrnn.convert.plain_weights import plain_weights
 from steadyrnn.convert.torch_nn import to_torch
 from steadyrnn.convert.unitary import to_unitary
@@ -20,6 +19,7 @@ from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated, recurrent_part
+from steadyrnn.parallel.module import to_parallel
 
 __all__ = ["FORMS", "ConversionOptions", "ConvertedModel"]
 
@@ -78,7 +78,7 @@ def _unitary(model: Whole, wish: ConversionOptions) -> ConvertedModel:
         f"model = with_layer(model, rnn)\n    {LOAD}",
     )
     imports = (
-        *("import json", *SR, *_truncated_imports(model), "from steadyrnn.convert.model import with_layer"),
+        *("import json", *SR, *_truncated_imports(model), "from steadyrnn.models.converted import with_layer"),
         "from steadyrnn.convert.unitary_rnn import UnitaryReport, UnitaryRNN",
     )
     tensors = dict(made.state_dict())

@@ -3,24 +3,26 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from steadyrnn.bounds.norms import above, input_slack, product_above
+from steadyrnn.bounds.norms import above, input_slack
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.certify import certify_layer, read_layers, refresh
 from steadyrnn.certificates.layer import LayerCertificate, dropout_scale, read_weights
-from steadyrnn.certificates.rounding import Sizes, largest_norm, sizes_of
+from steadyrnn.certificates.rounding import Sizes, largest_norm, sizes_of_layers
 from steadyrnn.certificates.theories import THEORIES
-from steadyrnn.checks import carries_transform, disable_compile, without_autocast
+from steadyrnn.checks import carries_transform, check_number, check_positive_int, disable_compile, without_autocast
 from steadyrnn.constraints.slot import cached
-from steadyrnn.engines.base import AsyncResult, Windows
+from steadyrnn.engines.base import Comparison, Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.from_torch import from_torch
 from steadyrnn.layers.sequence import Opened, close_call, initial_states, open_call
+from steadyrnn.models.converted import M, WholeModel, convert_layer_of
 
 from .gradients import gradient_refusal
 from .plan import Request, measure_decay, share_tolerance, stack_gain
@@ -28,31 +30,10 @@ from .report import LayerRun, ParallelReport
 from .run import LayerResult, record_run, run_layer
 from .verify import Proofs
 
-__all__ = ["Parallel"]
+__all__ = ["Parallel", "to_parallel"]
 
 _SLACK = 1 + 2.0**-10
 """By how much more than proven the entries between gated layers may be, so that rounding stays inside the box."""
-
-
-class Comparison:
-    """Whether weights are still the numbers they were: compared on the device, and waited for when it is read."""
-
-    def __init__(self, known: tuple[Tensor, ...], now: tuple[Tensor, ...]) -> None:
-        self.pairs = list(zip(known, now, strict=False))
-        self.alike = len(known) == len(now) and all(
-            (a.device, a.dtype, a.shape) == (b.device, b.dtype, b.shape) for a, b in self.pairs
-        )
-        self.result: AsyncResult | None = None
-
-    def start(self) -> None:
-        """Begin to compare."""
-        if self.alike and self.result is None:
-            self.result = AsyncResult(~torch.stack([(a != b).any() for a, b in self.pairs]).any())
-
-    def holds(self) -> bool:
-        """Say whether they are the same."""
-        self.start()
-        return self.alike and self.result is not None and bool(self.result.value())
 
 
 class Proven(NamedTuple):
@@ -199,7 +180,7 @@ class Parallel(nn.Module):
         with cached():  # a weight is read twice: what is proven of it, and how large its rounding is
             certificates = self._read(known)
             _refuse_unstable(certificates)
-            sizes = self._sizes()
+            sizes = sizes_of_layers(self.layer)
         kept = tuple(tensor.clone() for tensor in weights)
         self._proven = Proven(tuple(certificates), sizes, tuple(map(measure_decay, certificates)), stamp, kept, counted)
         return self._proven, None
@@ -227,18 +208,6 @@ class Parallel(nn.Module):
             bound, entries = above(scale * one.state_bound), above(scale * one.entry_bound)
             found.append(one)
         return found
-
-    def _sizes(self) -> tuple[Sizes, ...]:
-        """Return what rounding needs to know of every layer's weights."""
-        layer, found = self.layer, []
-        with torch.no_grad():
-            for place in range(layer.num_layers):
-                end = layer.suffix(place, 0)
-                weight = getattr(layer, f"weight_ih{end}")
-                state = tuple(weight.new_zeros(1, layer.hidden_size) for _ in layer.cell.record.state_names)
-                nothing = weight.new_zeros(0, 1, weight.shape[1])
-                found.append(sizes_of(layer._recurrence(nothing, state, end, None, False, False)))
-        return tuple(found)
 
     def _covering(self, certificates: tuple[LayerCertificate, ...], start: State) -> tuple[LayerCertificate, ...]:
         """Return certificates that hold from a given initial state, too: a gated layer's hold in a box of states."""
@@ -280,7 +249,7 @@ class Parallel(nn.Module):
                 cold and not layer.learn_initial_state, None if comparison is None else comparison.start,
             )  # fmt: skip
             done = run_layer(run, layer.engine, certificate, proven.sizes[place], request)
-            record = _add_errors_below(done.record, records[-1], gains[place]) if records else done.record
+            record = done.record.add_errors_below(records[-1], gains[place]) if records else done.record
             if self.verify:
                 entering = self._proofs.errors(certificate, run, done.output, entering)
                 record = replace(record, verified=float(entering.max()) if entering.numel() else 0.0)
@@ -294,6 +263,118 @@ class Parallel(nn.Module):
         if done is not None:
             done.evidence.watch(done.output, done.state)
         return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))
+
+
+@overload
+def to_parallel(  # type: ignore[overload-overlap]
+    rnn: M, tol: float, chunk: int | None = None, *, input_bound: float | None = None, gradient_tol: float | None = None,
+    verify: bool = False,
+) -> M: ...  # fmt: skip
+@overload
+def to_parallel(
+    rnn: nn.Module, tol: float, chunk: int | None = None, *, input_bound: float | None = None,
+    gradient_tol: float | None = None, verify: bool = False,
+) -> Parallel: ...  # fmt: skip
+
+
+def to_parallel(
+    rnn: nn.Module,
+    tol: float,
+    chunk: int | None = None,
+    *,
+    input_bound: float | None = None,
+    gradient_tol: float | None = None,
+    verify: bool = False,
+) -> nn.Module:
+    r"""Return a module that computes what a stable layer does, in C + k steps one after another instead of T.
+
+    Time is cut into windows of C steps, each run from zero k steps earlier, all of them as one batch. A network that
+    contracts by :math:`\lambda < 1` per step forgets the wrong start: the error is at most :math:`\lambda^{k+i} R` at
+    position i. What is really lost is measured: where window j - 1 ends, window j has its own state, and their difference
+    bounds the error of both. While that is above ``tol``, all windows are run again from where the ones before ended,
+    each time with :math:`\lambda^C` of the error; Note [mathematics], section 6. So the promise needs no luck:
+
+    - the error of every h_t, in the 2-norm, is at most ``report.truncation + report.rounding``, and
+      ``report.truncation <= tol``. It is an error against the layer run sequentially, exactly or in the same dtype;
+      in a stack, of every layer's h_t. Rounding is reported and cannot be chosen: its bound is a worst case over all orders
+      of summation. With ``verify`` one number takes the place of both, ``report.error``: what :func:`steadyrnn.verify` proves
+      of the states as they were computed, against the exact run.
+    - gradients flow through warm-up and sweeps; ``report.gradient`` bounds what truncation does to them after ``backward``.
+      Rounding is not in it.
+
+    The layer is shared, not copied; one of torch is copied by :func:`steadyrnn.from_torch`. Before every call the weights
+    are compared with those certified, and certified anew where they changed. Eager only: under ``torch.compile`` it breaks
+    the graph. Bidirectional layers are refused: run one layer per direction.
+
+    Args:
+        rnn: An RNN, GRU or LSTM, of ours or of torch; or a ``SequenceModel``, whose layer is converted.
+        tol: Bound on the truncation.
+        chunk: C; chosen by cost if None.
+        input_bound: Bound on the 2-norm of every x_t, checked on every call; needed for GRU and LSTM, whose contraction
+            depends on it.
+        gradient_tol: If given, warm-up and sweeps also make each :math:`F_t` of ``report.gradient`` at most this, so that
+            the gradient's error by truncation is at most ``gradient_tol`` times the sum of the norms of the cotangents.
+        verify: Whether every call evaluates its steps once more in float64, and reports the error that follows.
+
+    Returns:
+        A module with the layer's own call, and ``report``; of a ``SequenceModel`` one with the same embedding and readout.
+
+    Raises:
+        ConversionError: No contraction is proven, or the module is none of the above.
+        ArgumentError: A gated layer without ``input_bound``.
+
+    Example:
+        >>> rnn = sr.RNN(3, 8, transition=sr.SpectralBall(0.8), dtype=torch.float64)
+        >>> fast = to_parallel(rnn, tol=1e-8, chunk=100)
+        >>> x = torch.randn(1000, 2, 3, dtype=torch.float64)
+        >>> output, h_n = fast(x)
+        >>> float((output - rnn(x)[0]).detach().norm(dim=-1).max()) <= fast.report.truncation + fast.report.rounding
+        True
+        >>> fast.report.windows, fast.report.depth < 300
+        (10, True)
+
+    References:
+        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
+    """
+    if isinstance(rnn, WholeModel):
+        wishes = {"input_bound": input_bound, "gradient_tol": gradient_tol}
+        return convert_layer_of(rnn, lambda layer: to_parallel(layer, tol, chunk, **wishes, verify=verify))
+    layer = as_layer(rnn)
+    if input_bound is None and layer.cell.record.activation is None:
+        raise ArgumentError(
+            "`input_bound` must be given for a gated layer, whose contraction depends on it: a bound on the 2-norm of "
+            "every x_t."
+        )
+    if input_bound is not None:
+        input_bound = check_number("input_bound", input_bound, finite=True)
+    return Parallel(
+        layer,
+        check_number("tol", tol, low=torch.finfo(torch.float64).tiny, finite=True),
+        None if chunk is None else check_positive_int("chunk", chunk),
+        input_bound,
+        None if gradient_tol is None else check_number("gradient_tol", gradient_tol, low=1e-300, finite=True),
+        bool(verify),
+    )
+
+
+def as_layer(rnn: nn.Module) -> RecurrentLayer:
+    """Return a layer of ours that runs one way.
+
+    Example:
+        >>> type(as_layer(torch.nn.GRU(2, 3))).__name__
+        'GRU'
+    """
+    layer = from_torch(rnn) if type(rnn) in (nn.RNN, nn.GRU, nn.LSTM) else rnn
+    if not isinstance(layer, RecurrentLayer):
+        raise ConversionError(
+            f"`rnn` must be an RNN, GRU or LSTM, of steadyrnn or of torch.nn, but is {type(rnn).__qualname__}. "
+            "Convert the recurrent layer inside a larger module by itself."
+        )
+    if layer.cell.record.theorem is None:
+        raise ConversionError(f"`rnn` has the cell {layer.cell.key!r}, and no theorem says that it contracts.")
+    if layer.bidirectional:
+        raise ConversionError("`rnn` is bidirectional, and windows are proven one way only: convert one layer per direction.")
+    return layer
 
 
 def _refuse_unstable(certificates: Sequence[LayerCertificate]) -> None:
@@ -310,9 +391,3 @@ def _refuse_unstable(certificates: Sequence[LayerCertificate]) -> None:
 def _not_run(certificate: LayerCertificate) -> LayerRun:
     """Return the record of a layer that has not run yet."""
     return record_run(certificate, Windows(0, 0, 0), 0, 0.0, 0.0, "")
-
-
-def _add_errors_below(record: LayerRun, below: LayerRun, gain: float) -> LayerRun:
-    """Return a record with the errors of the layer below added."""
-    truncation = above(record.truncation + product_above(gain, below.truncation))
-    return replace(record, truncation=truncation, rounding=above(record.rounding + product_above(gain, below.rounding)))

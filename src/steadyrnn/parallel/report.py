@@ -1,10 +1,10 @@
 """What a call of a time-parallel layer proves and what it took."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
-from steadyrnn.bounds.norms import above
+from steadyrnn.bounds.norms import above, product_above
 from steadyrnn.certificates.base import LayeredReport, LayerRecord, format_above
 from steadyrnn.errors import CertificateError
 
@@ -42,6 +42,11 @@ class LayerRun(LayerRecord):
     rounding: float
     engine: str
     verified: float | None = None
+
+    def add_errors_below(self, below: "LayerRun", gain: float) -> "LayerRun":
+        """Return a record with the errors of the layer below added."""
+        truncation = above(self.truncation + product_above(gain, below.truncation))
+        return replace(self, truncation=truncation, rounding=above(self.rounding + product_above(gain, below.rounding)))
 
 
 def largest(layers: Sequence[LayerRun], name: str) -> Any:

@@ -13,7 +13,7 @@ from steadyrnn.bounds.memory import boundary_errors, swept_errors, truncation_er
 from steadyrnn.bounds.norms import ROUND_OFF, Contraction, above
 from steadyrnn.cells.base import State
 from steadyrnn.certificates.layer import LayerCertificate
-from steadyrnn.certificates.rounding import Sizes, largest_norm
+from steadyrnn.certificates.rounding import Sizes, largest_norm, norm_of_square
 from steadyrnn.checks import check_finite
 from steadyrnn.engines.base import AsyncResult, Deferred, Recurrence, Windows, join_windows, lengths_of
 from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
@@ -257,7 +257,8 @@ class WindowRun:
         if self.meanwhile is not None:
             self.meanwhile = self.meanwhile()
         if self.measure:
-            found = largest_norm(output) if self.fused is None else self.fused.largest()
+            squares = None if self.fused is None else self.fused.largest_square()
+            found = largest_norm(output) if squares is None else norm_of_square(squares, output.shape[2], torch.float32)
             self.largest = found if math.isnan(found) else max(self.largest, found)
         known = self.contraction.rate, self.windows, self.radius, self._running
         # not `self`, which would keep all its tensors until the errors are read

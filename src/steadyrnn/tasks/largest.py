@@ -53,15 +53,12 @@ class Largest(NumberTask):
     The best constant answer is the most likely one; the best cross-entropy of a constant distribution is its entropy; see
     :func:`answer_distribution`: for k = 10, N = 100 an accuracy of .136 and 2.484 nats.
 
-    Training examples never repeat (the size of the paper's set is not known); an epoch is 100 batches.
-
     Args:
         settings: N, k, the coding and the sizes of the splits.
 
     Example:
         >>> from steadyrnn.tasks.settings import LargestSettings
-        >>> task = Largest(LargestSettings(length=100, k=1))
-        >>> batch = task.train_batch(0, 4)
+        >>> batch = Largest(LargestSettings(length=100, k=1)).train_batch(0, 4)
         >>> bool((batch.target == batch.input.max(0).values).all())
         True
 

@@ -18,6 +18,8 @@ __all__ = ["NumberTask"]
 class NumberTask(StreamTask, ClassificationTask):
     """Read numbers, each uniform on 0, ..., M - 1, and answer with one of them after the last.
 
+    Training examples never repeat (the size of the paper's set is not known); an epoch is 100 batches.
+
     Args:
         settings: They have the sizes of the splits.
         length: Numbers in a sequence.

@@ -21,8 +21,6 @@ class Recall(NumberTask):
     the first step is noise to be ignored. The paper embeds the numbers in 30 dimensions (``coding="token"``). A constant
     answer has the cross-entropy :math:`\ln M` and the accuracy 1/M.
 
-    Training examples never repeat (the size of the paper's set is not known); an epoch is 100 batches.
-
     Args:
         settings: N, M, the coding and the sizes of the splits.
 

@@ -1,7 +1,5 @@
 """2-norms of many vectors, which are read from memory once."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -10,7 +8,7 @@ from steadyrnn.gpu.nvrtc import OnDevice, is_there, kernel
 
 from .codes import PACKAGE
 
-__all__ = ["every_norm", "largest_square", "norm_above", "supports"]
+__all__ = ["every_norm", "largest_square", "supports"]
 
 _THREADS, _BLOCKS = 256, 8  # of a block, and of a multiprocessor
 _MANY = 2**22  # numbers from which it is faster
@@ -48,17 +46,6 @@ def every_norm(vectors: Tensor) -> Tensor:
     found = vectors.new_empty(vectors.shape[:-1], dtype=torch.float64)
     _launch(vectors, found, every=True)
     return found
-
-
-def norm_above(norm: float, size: int, dtype: torch.dtype) -> float:
-    """Return a number that is not below the 2-norm of ``size`` entries which was computed in ``dtype`` as ``norm``.
-
-    Example:
-        >>> 5 < norm_above(5.0, 2, torch.float32) < 5.00001
-        True
-    """
-    info = torch.finfo(dtype)
-    return (norm * (1 + (size + 8) * info.eps) + math.sqrt(size * info.tiny)) * (1 + 2.0**-49)
 
 
 def _warps(vectors: Tensor) -> int:

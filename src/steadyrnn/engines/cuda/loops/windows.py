@@ -1,7 +1,6 @@
 """Windows of an Elman layer on a GPU: one product for all inputs, one launch for all steps, outputs in place."""
 
 import copy
-import math
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from steadyrnn.gpu.device import has_bf16_tensor_cores
 from ...base import Recurrence, Windows, stack_gates
 from ...loop.family import sum_biases
 from ..kernels.codes import supports_elman
-from ..kernels.norms import norm_above
 from ..kernels.windows import Way, run_windows
 from ..plan.windows import WIDEST, rows_at_once
 from .window_gradients import Windowed
@@ -164,14 +162,6 @@ class FusedWindows:
         """Say whether outputs, which are the caller's own, were changed since :meth:`copy_states`."""
         return self.output._version != self.version
 
-    def largest(self) -> float:
-        """Return a number that is not below the 2-norm of any state so far, once it is there."""
-        return _root(float(torch.stack(self.squares).max()), self.gates.shape[2])
-
-
-def _root(square: float, size: int) -> float:
-    """Return a number not below the 2-norm of finite vectors whose computed sums of squares are at most ``square``."""
-    if math.isnan(square):
-        return square
-    norm = math.sqrt(min(square, torch.finfo(torch.float32).max ** 2 * size))  # a square may overflow, the number not
-    return norm_above(norm, size, torch.float32)
+    def largest_square(self) -> float:
+        """Return the largest sum of squares of a state so far, as computed, once it is there; NaN where there is one."""
+        return float(torch.stack(self.squares).max())
