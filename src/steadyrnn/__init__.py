@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import steadyrnn.errors  # noqa: F401
     from steadyrnn.activations import Absolute as Absolute
     from steadyrnn.activations import Activation as Activation
+    from steadyrnn.activations import AdaptiveTanh as AdaptiveTanh
     from steadyrnn.activations import Identity as Identity
     from steadyrnn.activations import LeakyReLU as LeakyReLU
     from steadyrnn.activations import ModReLU as ModReLU
@@ -68,6 +69,7 @@ __version__ = "0.1.0"
 _PUBLIC: dict[str, str] = {
     "Absolute": "steadyrnn.activations",
     "Activation": "steadyrnn.activations",
+    "AdaptiveTanh": "steadyrnn.activations",
     "CayleyOrthogonal": "steadyrnn.constraints.cayley",
     "CayleySpectral": "steadyrnn.constraints.cayley_spectral",
     "Certificate": "steadyrnn.certificates.certificate",

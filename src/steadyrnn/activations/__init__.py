@@ -2,6 +2,7 @@
 
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, not_among
 
+from .adaptive_tanh import AdaptiveTanh
 from .base import ACTIVATION_CLASSES, Activation, activation_class, activation_from_key
 from .elementwise import Absolute, Identity, LeakyReLU, ReLU, Sigmoid, Tanh
 from .modrelu import ModReLU
@@ -12,6 +13,7 @@ __all__ = [
     "ACTIVATION_CLASSES",
     "Absolute",
     "Activation",
+    "AdaptiveTanh",
     "Identity",
     "LeakyReLU",
     "ModReLU",
@@ -27,6 +29,8 @@ __all__ = [
 ACTIVATIONS: dict[str, type[Activation]] = {
     cls.name: cls for cls in (Tanh, ReLU, LeakyReLU, Absolute, Identity, Sigmoid, ModReLU, RealModReLU)
 }
+"""Those with a value of their own, by name: what an engine is given."""
+_NAMED: dict[str, type[Activation]] = {**ACTIVATIONS, AdaptiveTanh.name: AdaptiveTanh}
 
 
 def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") -> Activation:
@@ -45,6 +49,6 @@ def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") ->
         return nonlinearity
     if not isinstance(nonlinearity, str):
         raise ArgumentTypeError(f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}.")
-    if nonlinearity not in ACTIVATIONS:
-        raise ArgumentError(not_among(name, nonlinearity, ACTIVATIONS))
-    return ACTIVATIONS[nonlinearity]()
+    if nonlinearity not in _NAMED:
+        raise ArgumentError(not_among(name, nonlinearity, _NAMED))
+    return _NAMED[nonlinearity]()

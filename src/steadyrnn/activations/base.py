@@ -3,14 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadyrnn.errors import ArgumentError
 
-__all__ = ["ACTIVATION_CLASSES", "Activation", "activation_class", "activation_from_key"]
+__all__ = ["ACTIVATION_CLASSES", "Activation", "LearnedCoordinates", "activation_class", "activation_from_key"]
 
 ACTIVATION_CLASSES: dict[str, type["Activation"]] = {}
 """The class of each name, a user's own included; the one defined last where a class is defined anew."""
@@ -18,10 +18,28 @@ _OWN_FUNCTION = ("kernel", "cudnn_mode", "torch_name", "onnx_name")
 """What says that others compute this very function: a subclass, which may compute another, does not inherit it."""
 _OF_THE_FUNCTION = (
     "from_output", "elementwise", "bounded_by", "kinks", "homogeneous", "lower_limit", "tail_rate", "kernel_argument",
-    "value_", "pullback", "steepest_near", "slope_bounds",
+    "value_", "pullback", "steepest_near", "slope_bounds", "coordinates",
 )  # fmt: skip
 """What holds of one function only: a subclass with another ``value`` gets the defaults of these, where it gives none."""
 _REQUIRED = ("derivative", "slopes", "steepness", "smoothness")
+
+
+class LearnedCoordinates(NamedTuple):
+    r"""What a layer has to hold for an activation that acts in learned coordinates, :math:`S^{-1} \varphi(S x)`.
+
+    With :math:`S = V \operatorname{diag}(d)`, V orthogonal.
+
+    Attributes:
+        basis: ``"full"`` for a learned V, ``"diagonal"`` for the identity.
+        start: The first value of every entry of d.
+        scales: The range that every entry of d is kept in.
+        inner: :math:`\varphi`, which engines run.
+    """
+
+    basis: str
+    start: float
+    scales: tuple[float, float]
+    inner: "Activation"
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,7 @@ class Activation(ABC):
         cudnn_mode: cuDNN's number for an Elman cell with this function, None if it has none.
         torch_name: What ``torch.nn.RNN`` calls it, None if it has none.
         onnx_name: What ONNX's recurrent operators call it, None if they have none.
+        coordinates: What the layer has to hold, of an activation that acts in learned coordinates; None of every other.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -80,6 +99,7 @@ class Activation(ABC):
     cudnn_mode: ClassVar[int | None] = None
     torch_name: ClassVar[str | None] = None
     onnx_name: ClassVar[str | None] = None
+    coordinates: ClassVar[LearnedCoordinates | None] = None
 
     def __init_subclass__(cls) -> None:
         """List the class, so that a custom op can find it again from its key."""

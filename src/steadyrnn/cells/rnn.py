@@ -35,6 +35,8 @@ class RNNStep(Cell):
 
 def _record_of(activation: Activation) -> CellRecord:
     """Return the record of the Elman cell with this activation."""
+    if activation.coordinates is not None:  # the layer hands engines another cell; of this one nobody knows anything
+        return CellRecord(f"rnn:{activation.key}", "h", activation=activation)
     cudnn, torch_name, onnx_name = activation.cudnn_mode, activation.torch_name, activation.onnx_name
     return CellRecord(
         f"rnn:{activation.key}",

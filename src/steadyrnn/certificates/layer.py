@@ -20,6 +20,7 @@ from steadyrnn.constraints.slot import whole
 from steadyrnn.errors import ArgumentTypeError, CertificateError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
+from steadyrnn.layers.saturation import refuse_saturation
 from steadyrnn.layers.weights import Transition
 
 from .tiers import LeftOut, Tier
@@ -182,7 +183,10 @@ def tensor_of(module: nn.Module, name: str) -> Tensor | None:
 
 def cell_of(module: nn.Module) -> Cell:
     """Return the step a module takes."""
-    return next(_STEPS[kind](module) for kind in type(module).__mro__ if kind in _STEPS)
+    cell = next(_STEPS[kind](module) for kind in type(module).__mro__ if kind in _STEPS)
+    if cell.record.theorem is None:
+        refuse_saturation(module, CertificateError, "no theorem is about it")
+    return cell
 
 
 @torch.no_grad()

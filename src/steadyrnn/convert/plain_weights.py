@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.errors import ConversionError
 from steadyrnn.layers.linear import Linear
+from steadyrnn.layers.saturation import refuse_saturation
 from steadyrnn.layers.weights import RecurrentWeights
 
 __all__ = ["plain_weights"]
@@ -30,5 +32,6 @@ def _computed(module: nn.Module) -> dict[str, str]:
     """Return the weights of a layer that are computed, by the submodule that holds their raw parameters."""
     names = [name for name, _ in module.named_children()]
     if isinstance(module, RecurrentWeights):
+        refuse_saturation(module, ConversionError, "its weights cannot be stored under the names of torch")
         return {name: name.replace("transition", "weight_hh") for name in names if name.startswith("transition")}
     return {"slot": "weight"} if isinstance(module, Linear) and "slot" in names else {}

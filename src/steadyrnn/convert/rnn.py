@@ -10,12 +10,14 @@ from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.cells import RecurrentStep
 from steadyrnn.layers.from_torch import from_torch
 from steadyrnn.layers.rnn import RNN
+from steadyrnn.layers.saturation import refuse_saturation
 
 __all__ = ["as_rnn", "fresh_rnn"]
 
 
 def as_rnn(rnn: nn.Module) -> RNN:
     """Return an RNN of ours, made from torch's if need be; refuse everything else by name."""
+    refuse_saturation(rnn, ConversionError, "it cannot be converted")
     if isinstance(rnn, RNN):
         return rnn
     if isinstance(rnn, nn.RNN):

@@ -13,6 +13,7 @@ from steadyrnn.errors import ConversionError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.from_torch import LAYER_OPTIONS, PAIRS, find_slots, join_names, keep_random_state, read_place, read_sizes
 from steadyrnn.layers.linear import Linear
+from steadyrnn.layers.saturation import refuse_saturation
 from steadyrnn.models.base import FeedForward
 from steadyrnn.models.hidden import HiddenLayer
 from steadyrnn.models.resnet import ResidualBlock
@@ -131,6 +132,7 @@ def _refuse_inexpressible(layer: Any, path: str) -> None:
     """Refuse what torch's layers have no argument for."""
     if isinstance(layer, Linear):
         return
+    refuse_saturation(layer, ConversionError, f"torch has no layer for `{path}`")
     record = layer.cell.record
     if record.activation is not None and record.activation.torch_name is None:
         raise ConversionError(

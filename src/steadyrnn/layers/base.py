@@ -137,7 +137,8 @@ class RecurrentLayer(RecurrentWeights):
         state = tuple(weight.new_zeros(1, self.hidden_size) for _ in self.cell.record.state_names)
         with torch.no_grad():
             x = weight.new_zeros(1, 1, self.input_size)
-            choice = select(self.engine, self._recurrence(x, state, self.suffix(0, 0), None, False, False))
+            end = self.suffix(0, 0)
+            choice = select(self.engine, self._recurrence(x, state, end, None, False, False, self._coordinates(end)))
         return f"{type(self).__name__} has not run yet (or compiled only); it would run on {choice}"
 
     # `lengths` is meant as a keyword; torch's tracing ONNX exporter hands every default over by its place
@@ -173,12 +174,15 @@ class RecurrentLayer(RecurrentWeights):
             for direction in range(self.directions):
                 place = layer * self.directions + direction
                 state = tuple(s[place] for s in start)
-                end = self.suffix(layer, direction)
-                run = self._recurrence(data, state, end, opened.batch_sizes, bool(direction), self.recompute)
+                end, sizes = self.suffix(layer, direction), opened.batch_sizes
+                coordinates = self._coordinates(end)
+                run = self._recurrence(data, state, end, sizes, bool(direction), self.recompute, coordinates)
                 choice = select(self.engine, run)
                 if not torch.compiler.is_compiling():
                     self._ran = choice
                 output, final = ENGINES[choice.engine].run(run)
+                if coordinates is not None:
+                    output, final = coordinates.leave_run(output, final, state, sizes)
                 outputs.append(output)
                 finals.append(final)
             data = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

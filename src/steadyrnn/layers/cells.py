@@ -59,7 +59,8 @@ class RecurrentStep(RecurrentWeights, ABC):
         state = tuple((s if batched or hx is None else s.unsqueeze(0)).to(dtype) for s in state)
         with without_autocast(data.device):
             run = self._recurrence(data.to(dtype).unsqueeze(0), state, "", None, False, False)
-            _, state = ReferenceEngine().run(run)
+            coordinates = self._coordinates("")
+            state = ReferenceEngine().run(run)[1] if coordinates is None else coordinates.step(run)
         return state if batched else tuple(s.squeeze(0) for s in state)
 
     def _start(self, data: Tensor, rows: tuple[int, int]) -> State:
@@ -75,7 +76,7 @@ class RNNCell(RecurrentStep):
 
     Args:
         <arguments of every cell>
-        nonlinearity: A name or an activation.
+        nonlinearity: A name or an activation; an ``AdaptiveTanh`` too, whose S is in ``saturation``.
         transition: The set the recurrent weight stays in.
 
     Example:

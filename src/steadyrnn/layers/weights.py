@@ -23,6 +23,7 @@ from steadyrnn.errors import ArgumentError, ArgumentTypeError, ConstraintError, 
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 from .arguments import check_bias, check_dtype
+from .saturation import Coordinates, Saturation
 
 __all__ = ["RecurrentWeights", "Transition", "TransitionLike", "by_gate"]
 
@@ -191,6 +192,8 @@ class RecurrentWeights(Holder, Projected, ABC):
         theta = None if activation is None else activation.parameter_size(size)
         if theta is not None:
             shapes["activation"] = (theta,)
+        if activation is not None and activation.coordinates is not None:
+            self.add_module(f"saturation{end}", Saturation(activation.coordinates, size, **kwargs))
         if learned:
             shapes |= dict.fromkeys(self._state_names(), (size,))
         for name, shape in shapes.items():
@@ -218,7 +221,7 @@ class RecurrentWeights(Holder, Projected, ABC):
     def reset_parameters(self) -> None:
         r"""Draw every weight afresh: torch's uniform :math:`\pm 1/\sqrt{H}`; slots by their constraint; states zero."""
         for child in self.children():
-            if isinstance(child, Transition):
+            if isinstance(child, Transition | Saturation):
                 child.reset()
         self._draw()
 
@@ -312,23 +315,33 @@ class RecurrentWeights(Holder, Projected, ABC):
                 super().__setattr__(name, before)
                 raise
 
+    def _coordinates(self, end: str) -> Coordinates | None:
+        """Return the coordinates of learned saturation, evaluated; None where the activation is applied as it is."""
+        saturation = self._modules.get(f"saturation{end}")
+        return saturation.evaluate() if isinstance(saturation, Saturation) else None
+
     def _recurrence(
-        self, data: Tensor, state: State, end: str, sizes: Tensor | None, reverse: bool, recompute: bool
-    ) -> Recurrence:
-        """Return one direction of one layer, with its constraint evaluated: the only place where that happens."""
-        transition = self._modules.get(f"transition{end}")
+        self, data: Tensor, state: State, end: str, sizes: Tensor | None, reverse: bool, recompute: bool,
+        coordinates: Coordinates | None = None,
+    ) -> Recurrence:  # fmt: skip
+        """Return one direction of one layer, with its constraint evaluated: the only place where that happens.
+
+        With ``coordinates`` it is the recurrence in S h, of the inner activation.
+        """
+        transition, dtype = self._modules.get(f"transition{end}"), data.dtype if coordinates is None else coordinates.dtype
         weight: RecurrentWeight | None
-        weight = transition.gates() if isinstance(transition, Transition) else self._tensor(f"weight_hh{end}", data.dtype)
+        weight = transition.gates() if isinstance(transition, Transition) else self._tensor(f"weight_hh{end}", dtype)
         if isinstance(weight, Tensor):
-            weight = weight.to(data.dtype)  # factors are left to the engine, which multiplies out before it rounds
+            weight = weight.to(dtype)  # factors are left to the engine, which multiplies out before it rounds
         weight_ih, bias_ih, bias_hh, theta = (
-            self._tensor(f"{name}{end}", data.dtype) for name in ("weight_ih", "bias_ih", "bias_hh", "activation")
+            self._tensor(f"{name}{end}", dtype) for name in ("weight_ih", "bias_ih", "bias_hh", "activation")
         )
-        tensors = (weight_ih, bias_ih, bias_hh, theta, *state, *_parts(weight))
+        tensors = (weight_ih, bias_ih, bias_hh, theta, *state, *_parts(weight), *(coordinates or ())[:1])
         if not data.is_meta and [tensor for tensor in tensors if tensor is not None and tensor.is_meta]:
             self._refuse_meta(data)
         needed = cast(Tensor, weight_ih), cast(RecurrentWeight, weight)
-        return Recurrence(self.cell, data, state, *needed, bias_ih, bias_hh, theta, sizes, reverse, recompute)
+        run = Recurrence(self.cell, data, state, *needed, bias_ih, bias_hh, theta, sizes, reverse, recompute)
+        return run if coordinates is None else coordinates.enter_run(run)
 
     def _refuse_meta(self, data: Tensor) -> NoReturn:
         """Refuse to compute with weights without numbers, which torch does on data that has them: the result is anything."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from steadyrnn.activations import Activation, as_activation
 from steadyrnn.checks import check_positive_int
 from steadyrnn.constraints.base import Constraint
+from steadyrnn.errors import ArgumentError
 from steadyrnn.layers.linear import Linear
 
 from .hidden import HiddenLayer
@@ -37,6 +38,11 @@ class FeedForward(nn.Module, ABC):
         self.width = check_positive_int("width", width)
         self.out_features = check_positive_int("out_features", out_features)
         phi, sets = as_activation(activation, "activation"), by_place(weight)
+        if phi.coordinates is not None:
+            raise ArgumentError(
+                f"`activation` {phi.name!r} has coordinates that only recurrent layers learn, and {type(self).__name__} has "
+                "none. Choose another one, such as 'tanh'."
+            )
         kwargs = {"device": device, "dtype": dtype}
         self.input = HiddenLayer(in_features, width, phi, sets["input"], dropout, **kwargs)
         self.hidden = nn.Sequential(*(self._member(phi, sets["hidden"], dropout, kwargs) for _ in range(members)))

@@ -19,7 +19,8 @@ class ModelSettings:
         width: Hidden units, n (an even number for complex systems).
         layers: Recurrent layers in the stack.
         nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid``, ``modrelu`` (one learned
-            shift per pair of units) or ``modrelu_real`` (one per unit, as in the expRNN).
+            shift per pair of units), ``modrelu_real`` (one per unit, as in the expRNN) or ``adaptive_tanh`` (learned
+            saturation in a full basis, as in the asRNN).
         slope: Of ``leaky_relu`` for negative values.
         reflectors: Householder reflectors, of a spectral system on each side; the width is all of them.
         center: Middle of the interval of singular values; around 0 they are at most the radius.

@@ -107,7 +107,7 @@ def freeze_input_and_output(model: SequenceModel) -> None:
         >>> [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         ['rnn.transition_l0.h.raw0']
     """
-    learned = ("rnn.weight_hh", "rnn.transition", "rnn.initial_", "rnn.activation")
+    learned = ("rnn.weight_hh", "rnn.transition", "rnn.initial_", "rnn.activation", "rnn.saturation")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(learned))
 

@@ -21,6 +21,7 @@ from steadyrnn.engines.base import Comparison, Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.from_torch import from_torch
+from steadyrnn.layers.saturation import refuse_saturation
 from steadyrnn.layers.sequence import Opened, close_call, initial_states, open_call
 from steadyrnn.models.converted import M, WholeModel, convert_layer_of
 
@@ -371,6 +372,7 @@ def as_layer(rnn: nn.Module) -> RecurrentLayer:
             "Convert the recurrent layer inside a larger module by itself."
         )
     if layer.cell.record.theorem is None:
+        refuse_saturation(layer, ConversionError, "it cannot be run in windows of time")
         raise ConversionError(f"`rnn` has the cell {layer.cell.key!r}, and no theorem says that it contracts.")
     if layer.bidirectional:
         raise ConversionError("`rnn` is bidirectional, and windows are proven one way only: convert one layer per direction.")
