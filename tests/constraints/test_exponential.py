@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from steadyrnn.constraints import ExpOrthogonal
-from steadyrnn.constraints.factor import pack_skew, skew_size, unpack_skew
+from steadyrnn.constraints.factor import skew_size
 from steadyrnn.errors import ArgumentError
+from steadyrnn.linalg.packing import pack_skew, unpack_skew
 from tests.constraints.cases import gaussian_like, orthogonal, rounding, signed_identities
 
 

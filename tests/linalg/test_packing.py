@@ -13,7 +13,17 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steadyrnn.errors import ArgumentError, ShapeError
-from steadyrnn.linalg.packing import _shared_index, pack, packed_size, trapezoid_index, unpack, unpack_below
+from steadyrnn.linalg.packing import (
+    _shared_index,
+    pack,
+    pack_difference,
+    pack_skew,
+    packed_size,
+    trapezoid_index,
+    unpack,
+    unpack_below,
+    unpack_skew,
+)
 from tests.linalg.matrices import gaussian
 
 sizes = st.integers(0, 9).flatmap(lambda rows: st.tuples(st.just(rows), st.integers(0, rows)))
@@ -46,6 +56,16 @@ def test_pack_undoes_unpack(size: tuple[int, int]) -> None:
 def test_unpack_puts_zeros_above_the_diagonal(size: tuple[int, int]) -> None:
     columns = unpack(gaussian(packed_size(*size)), *size)
     assert torch.equal(columns, columns.tril())
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_skew_matrix_and_its_packed_entries(size: int) -> None:
+    packed, g = gaussian(packed_size(size - 1, size - 1)).requires_grad_(), gaussian(size, size, seed=1)
+    skew = unpack_skew(packed, size)
+    assert torch.equal(skew, -skew.mT)
+    assert torch.equal(pack_skew(skew), packed)
+    assert torch.equal(pack_difference(skew), 2 * packed)
+    assert torch.equal(torch.autograd.grad(skew, packed, g)[0], pack_difference(g))
 
 
 def test_the_gradient_of_unpack_is_pack() -> None:
@@ -160,7 +180,7 @@ SURROUNDINGS: dict[str, Callable[[Tensor], Any]] = {
 def test_whoever_asks_first_leaves_an_index_that_serves_all(surroundings: str) -> None:
     packed = gaussian(packed_size(4, 2)).requires_grad_()
     SURROUNDINGS[surroundings](packed.detach().clone())
-    for index in (_shared_index(4, 2, 2, 0, torch.device("cpu")), trapezoid_index(4, 2)):
+    for index in (_shared_index(4, 2, (2, 1, 0), torch.device("cpu")), trapezoid_index(4, 2)):
         assert type(index) is Tensor
         assert index.device.type == "cpu"
         assert not index.is_inference()

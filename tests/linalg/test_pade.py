@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from steadyrnn.linalg import pade
-from steadyrnn.linalg.exponential import _ExpSkew, exp_skew, skew_part
+from steadyrnn.linalg.exponential import _ExpSkew, exp_packed, exp_skew, skew_part
+from steadyrnn.linalg.packing import pack_difference, pack_skew
 from steadyrnn.linalg.pade import exp_by_products
 from tests.linalg.matrices import distance, gaussian, orthogonal, orthogonality, relative, skew
 from tests.support.operations import Operations
@@ -20,11 +21,16 @@ NORMS = [1e-30, 1e-3, 1.0, 2.3, 3.1, 3.8]
 
 def test_the_quotient_and_its_inverse_are_as_close_as_stated() -> None:
     theta = torch.linspace(0, 3.9, 4001, dtype=torch.float64)
-    p = sum(c * (1j * theta) ** k for k, c in enumerate(pade._C))
-    r = sum(c * (-theta.square()) ** k for k, c in enumerate(pade._R))
-    assert float((p / p.conj() - torch.exp(1j * theta)).abs().max()) <= 1.3e-7
-    assert float((r * p.abs().square() - 1).abs().max()) <= 3.6e-10
-    assert float(p.abs().square().max()) < 1.4
+    x = -theta.square()
+    d = pade._D[0] * x.square() + pade._D[1] * x
+    u = pade._U[0] * d.square() + pade._U[1] * x
+    even, r, odd = 1 + pade._TABLE.double() @ torch.stack([x, d, u])
+    p = torch.complex(even, theta * odd / 2)
+    errors = (p / p.conj() * torch.exp(-1j * theta)).angle()
+    assert float(errors.abs().max()) <= 4e-9
+    assert float((errors.diff() / theta.diff()).abs().max()) <= 6e-8
+    assert float((r * p.abs().square() - 1).abs().max()) <= 7e-9
+    assert 1 <= float(p.abs().square().max()) < 1.4
 
 
 def turning(n: int, angle: float) -> Tensor:
@@ -35,10 +41,14 @@ def turning(n: int, angle: float) -> Tensor:
     return skew_part(basis @ (b - b.mT) @ basis.mT)
 
 
+def by_products(b: Tensor) -> Tensor | None:
+    return exp_by_products(pack_difference(b) / 2, len(b))
+
+
 def both(b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Return the value and the gradient by products."""
     leaf = b.float().requires_grad_()
-    value = exp_by_products(leaf)
+    value = by_products(leaf)
     assert value is not None
     return value.detach(), torch.autograd.grad(value, leaf, g.float())[0]
 
@@ -65,7 +75,7 @@ def test_value_and_gradient_are_as_close_to_float64_as_those_by_eigenvectors(n: 
 @pytest.mark.parametrize("n", [2, 3, 17, 128, 300])
 @pytest.mark.parametrize("norm", [*NORMS, math.pi])
 def test_it_is_orthogonal_with_determinant_one(n: int, norm: float) -> None:
-    value = exp_by_products(skew(n, norm).float())
+    value = by_products(skew(n, norm).float())
     assert value is not None
     assert orthogonality(value) <= 30  # so the determinant is 1 or -1 up to that
     assert float(torch.linalg.slogdet(value.double()).sign) == 1.0
@@ -73,14 +83,14 @@ def test_it_is_orthogonal_with_determinant_one(n: int, norm: float) -> None:
 
 @pytest.mark.parametrize("n", [64, 512])
 def test_many_half_turns_are_within_reach(n: int) -> None:
-    value = exp_by_products(turning(n, math.pi).float())
+    value = by_products(turning(n, math.pi).float())
     assert value is not None
     assert distance(value.double(), -torch.eye(n, dtype=torch.float64)) <= 1e-5
 
 
 @given(n=st.integers(2, 40), norm=st.floats(0.0, 20.0), seed=st.integers(0, 2**31))
 def test_a_norm_beyond_the_reach_is_never_taken(n: int, norm: float, seed: int) -> None:
-    taken = exp_by_products(skew(n, norm, seed=seed).float()) is not None
+    taken = by_products(skew(n, norm, seed=seed).float()) is not None
     if norm > 3.9001:
         assert not taken
     if norm < 3.5:
@@ -89,20 +99,19 @@ def test_a_norm_beyond_the_reach_is_never_taken(n: int, norm: float, seed: int) 
 
 @pytest.mark.parametrize("n", [4, 100])
 def test_all_angles_just_beyond_the_reach_are_not_taken(n: int) -> None:
-    assert exp_by_products(turning(n, 3.92).float()) is None
+    assert by_products(turning(n, 3.92).float()) is None
 
 
 @pytest.mark.parametrize("entry", [math.nan, math.inf, 1e20])
 def test_what_is_not_finite_or_overflows_is_left_to_the_other_way(entry: float) -> None:
     b = skew(5, 1.0).float()
     b[1, 0], b[0, 1] = entry, -entry
-    assert exp_by_products(b) is None
+    assert by_products(b) is None
     assert bool(exp_skew(b).isfinite().all()) == math.isfinite(entry)
 
 
 def test_the_exponential_of_zero_is_the_identity() -> None:
-    zero = torch.zeros(6, 6)
-    assert torch.equal(exp_by_products(zero), torch.eye(6))  # type: ignore[arg-type]
+    assert torch.equal(exp_packed(torch.zeros(15), 6), torch.eye(6))
 
 
 def test_the_gradient_of_several_cotangents_at_once_is_that_of_each() -> None:
@@ -130,6 +139,19 @@ def test_moderate_angles_need_no_eigenvectors_and_large_ones_do() -> None:
         assert ("_linalg_eigh" in operations.names) == expected
 
 
+@pytest.mark.parametrize(("norm", "eigenvectors"), [(3.0, False), (30.0, True)])
+def test_packed_entries_give_the_same_as_the_matrix_without_a_look_at_its_other_half(norm: float, eigenvectors: bool) -> None:
+    b, g = skew(8, norm).float(), gaussian(8, 8).float()
+    leaf, packed = b.clone().requires_grad_(), torch.nn.Parameter(pack_skew(b))
+    with Operations() as operations:
+        value = exp_packed(packed, 8)
+        (slope,) = torch.autograd.grad(value, packed, g)
+    assert ("_linalg_eigh" in operations.names) == eigenvectors
+    assert "equal" not in operations.names
+    assert torch.equal(value, exp_skew(leaf))
+    torch.testing.assert_close(slope, pack_difference(torch.autograd.grad(exp_skew(leaf), leaf, g)[0]))
+
+
 def test_autocast_does_not_touch_it() -> None:
     b, g = skew(8, 2.0), gaussian(8, 8)
     expected = both(b, g)
@@ -141,5 +163,4 @@ def test_autocast_does_not_touch_it() -> None:
 @pytest.mark.parametrize("matrix", [[[0.0, 0.0], [1.0, 0.0]], [[0.5]], [[0.0, -1.0], [1.0, 0.25]]])
 def test_what_is_not_skew_is_left_to_the_method_that_reads_one_triangle(matrix: list[list[float]]) -> None:
     given = torch.tensor(matrix)
-    assert exp_by_products(given) is None
     torch.testing.assert_close(exp_skew(given), exp_skew(given.double()).float())

@@ -7,24 +7,25 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.checks import check_same_meta
-from steadyrnn.linalg.packing import pack, packed_size, unpack_below
+from steadyrnn.linalg.packing import pack_skew, packed_size
 from steadyrnn.linalg.projections import polar_factor
 
 from .base import Constraint, working_dtype
 from .orthogonality import nearest_signs, orthonormal
 
-__all__ = ["Factor", "FactorConstraint", "Turn", "no_signs", "pack_skew", "plane_entries", "skew_size", "unpack_skew"]
+__all__ = ["Factor", "FactorConstraint", "Turn", "no_signs", "plane_entries", "skew_size"]
 
 
 class Turn(NamedTuple):
-    """A way from skew matrices to rotations, all functions of one tensor.
+    """A way from skew matrices to rotations.
 
-    ``value`` maps a skew matrix to a rotation and ``inverse`` back. ``signs`` chooses, for an orthogonal matrix,
-    signs of its columns, shape (N,), with which it is passed to ``inverse``. ``entry`` is the skew entry that
-    turns a plane by an angle; ``reach`` the largest angle of a fresh rotation.
+    ``value`` maps a skew matrix, given by its packed entries and its size, to a rotation, and ``inverse`` a rotation to
+    the skew matrix. ``signs`` chooses, for an orthogonal matrix, signs of its columns, shape (N,), with which it is
+    passed to ``inverse``. ``entry`` is the skew entry that turns a plane by an angle; ``reach`` the largest angle of a
+    fresh rotation.
     """
 
-    value: Callable[[Tensor], Tensor]
+    value: Callable[[Tensor, int], Tensor]
     inverse: Callable[[Tensor], Tensor]
     signs: Callable[[Tensor], Tensor]
     entry: Callable[[Tensor], Tensor]
@@ -71,13 +72,13 @@ class Factor(nn.Module):
         if not self.moving:
             self.register_buffer("base", packed.new_ones(size))
             return packed
-        self.register_buffer("base", self.turn.value(unpack_skew(packed, size)).contiguous())
+        self.register_buffer("base", self.turn.value(packed, size).contiguous())
         return torch.zeros_like(packed)
 
     def matrix(self, packed: Tensor) -> Tensor:
         """Return the orthogonal matrix, shape ``(N, N)``."""
         base = check_same_meta("`base`", self.base, packed).to(packed.dtype)
-        turned = self.turn.value(unpack_skew(packed, self.size))
+        turned = self.turn.value(packed, self.size)
         return turned @ orthonormal(base) if self.moving else turned * base
 
     def invert(self, matrix: Tensor) -> Tensor:
@@ -138,28 +139,6 @@ def skew_size(size: int) -> int:
         3
     """
     return packed_size(size - 1, size - 1)
-
-
-def unpack_skew(packed: Tensor, size: int) -> Tensor:
-    r"""Return the skew matrix :math:`A = L - L^\top` with the packed entries below its diagonal, shape ``(N, N)``.
-
-    Example:
-        >>> unpack_skew(torch.tensor([5.0]), 2)
-        tensor([[ 0., -5.],
-                [ 5.,  0.]])
-    """
-    below = unpack_below(packed, size)
-    return below - below.mT
-
-
-def pack_skew(skew: Tensor) -> Tensor:
-    """Return the entries below the diagonal of a skew matrix, shape ``(N(N-1)/2,)``.
-
-    Example:
-        >>> pack_skew(torch.tensor([[0.0, -5.0], [5.0, 0.0]]))
-        tensor([5.])
-    """
-    return pack(skew[1:, :-1].contiguous())
 
 
 def plane_entries(entries: Tensor, size: int) -> Tensor:

@@ -6,13 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import Parameter
 
 from steadyrnn.checks import carries_transform, check_finite, without_autocast
 from steadyrnn.errors import ConstraintError, DtypeError, ShapeError
 
+from .packing import pack_skew, unpack_skew
 from .pade import exp_by_products
 
-__all__ = ["angles_of_skew", "exp_skew", "log_orthogonal", "skew_part", "turn_planes"]
+__all__ = ["angles_of_skew", "exp_packed", "exp_skew", "log_orthogonal", "skew_part", "turn_planes"]
 
 
 def skew_part(matrix: Tensor) -> Tensor:
@@ -84,8 +86,33 @@ def exp_skew(skew: Tensor) -> Tensor:
         )
     if carries_transform(skew) or skew.numel() == 0:
         return torch.matrix_exp(skew)
-    value = exp_by_products(skew) if skew.dtype == torch.float32 and _has_numbers(skew) else None
+    # what is said of the norm, and of the inverse, holds for skew matrices alone
+    moderate = skew.dtype == torch.float32 and _has_numbers(skew) and torch.equal(skew, -skew.mT)
+    value = exp_by_products(pack_skew(skew_part(skew)), len(skew)) if moderate else None  # its gradient is skew, too
     return _ExpSkew.apply(skew)[0] if value is None else value  # type: ignore[no-untyped-call]
+
+
+def exp_packed(packed: Tensor, size: int) -> Tensor:
+    """Return the exponential of the real skew matrix with the packed entries below its diagonal, as :func:`exp_skew`.
+
+    That the matrix is skew is known here and need not be checked.
+
+    Args:
+        packed: The entries, row by row, shape ``(n(n-1)/2,)``.
+        size: n.
+
+    Returns:
+        The rotation, shape ``(n, n)``.
+
+    Example:
+        >>> exp_packed(torch.tensor([torch.pi / 2]), 2).round().abs()
+        tensor([[0., 1.],
+                [1., 0.]])
+    """
+    if packed.dtype != torch.float32 or not _has_numbers(packed) or carries_transform(packed):
+        return exp_skew(unpack_skew(packed, size))
+    value = exp_by_products(packed, size)
+    return _ExpSkew.apply(unpack_skew(packed, size))[0] if value is None else value  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -147,7 +174,7 @@ def angles_of_skew(skew: Tensor) -> tuple[Tensor, Tensor]:
 
 def _has_numbers(tensor: Tensor) -> bool:
     """Say whether the entries of a tensor can be looked at: not in a graph, where they are not known."""
-    return not (torch.compiler.is_compiling() or tensor.is_meta or type(tensor) is not Tensor)
+    return not (torch.compiler.is_compiling() or tensor.is_meta or type(tensor) not in (Tensor, Parameter))
 
 
 def _tells_pairs_apart(angles: Tensor) -> bool:

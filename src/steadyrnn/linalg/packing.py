@@ -14,7 +14,16 @@ from steadyrnn.gpu.torch_private import (
     peek_interpreter_stack,
 )
 
-__all__ = ["pack", "packed_size", "trapezoid_index", "unpack", "unpack_below"]
+__all__ = [
+    "pack",
+    "pack_difference",
+    "pack_skew",
+    "packed_size",
+    "trapezoid_index",
+    "unpack",
+    "unpack_below",
+    "unpack_skew",
+]
 
 _TRACING = (DispatchModeKey.FAKE, DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
 
@@ -74,26 +83,26 @@ def trapezoid_index(rows: int, count: int, device: torch.device | str = "cpu") -
         tensor([0, 2, 3, 4, 5])
     """
     device = device if isinstance(device, torch.device) else torch.device(device)
-    return _index(rows, count, count, 0, device)
+    return _index(rows, count, (count, 1, 0), device)
 
 
-def _index(rows: int, count: int, stride: int, start: int, device: torch.device) -> Tensor:
-    """Return the places of a trapezoid that begins at ``start`` of a matrix with rows of length ``stride``."""
-    return (_shared_index if _may_be_shared(device) else _places)(rows, count, stride, start, device)
+def _index(rows: int, count: int, steps: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Return the places of a trapezoid: ``steps`` from one row to the next, from one column to the next, and to the first."""
+    return (_shared_index if _may_be_shared(device) else _places)(rows, count, steps, device)
 
 
-def _places(rows: int, count: int, stride: int, start: int, device: torch.device) -> Tensor:
+def _places(rows: int, count: int, steps: tuple[int, int, int], device: torch.device) -> Tensor:
     _check_trapezoid(rows, count)
     place = torch.tril_indices(rows, count, device=device)  # (2, size)
-    return place[0] * stride + place[1] + start
+    return place[0] * steps[0] + place[1] * steps[1] + steps[2]
 
 
 @lru_cache(maxsize=64)
-def _shared_index(rows: int, count: int, stride: int, start: int, device: torch.device) -> Tensor:
+def _shared_index(rows: int, count: int, steps: tuple[int, int, int], device: torch.device) -> Tensor:
     # autograd would refuse to save a tensor made in inference mode, and a mode may make tensors of its own kind
     with torch.inference_mode(False), disable_dispatch_modes():
         # copied from the CPU: the copy is finished when it returns, on whatever stream it is read next
-        return _places(rows, count, stride, start, torch.device("cpu")).to(device)
+        return _places(rows, count, steps, torch.device("cpu")).to(device)
 
 
 def _may_be_shared(device: torch.device) -> bool:
@@ -156,8 +165,51 @@ def unpack_below(packed: Tensor, size: int) -> Tensor:
                 [2., 3., 0.]])
     """
     _check_packed(packed, size - 1, size - 1)
-    index = _index(size - 1, size - 1, size, size, packed.device)  # from the second row on
+    index = _below(size, packed.device)
     return packed.new_zeros(size * size).scatter(0, index, packed).reshape(size, size)
+
+
+def _below(size: int, device: torch.device) -> Tensor:
+    """Return the places below the diagonal of a square matrix."""
+    return _index(size - 1, size - 1, (size, 1, size), device)  # from the second row on
+
+
+def unpack_skew(packed: Tensor, size: int) -> Tensor:
+    r"""Return the skew matrix :math:`A = L - L^\top` with the packed entries below its diagonal, shape ``(N, N)``.
+
+    Its adjoint is :func:`pack_difference`.
+
+    Example:
+        >>> unpack_skew(torch.tensor([5.0]), 2)
+        tensor([[ 0., -5.],
+                [ 5.,  0.]])
+    """
+    below = unpack_below(packed, size)
+    return below - below.mT.contiguous()  # copied first, a transpose is read in blocks
+
+
+def pack_skew(skew: Tensor) -> Tensor:
+    """Return the entries below the diagonal of a skew matrix, shape ``(N(N-1)/2,)``.
+
+    Example:
+        >>> pack_skew(torch.tensor([[0.0, -5.0], [5.0, 0.0]]))
+        tensor([5.])
+    """
+    return pack(skew[1:, :-1].contiguous())
+
+
+def pack_difference(matrix: Tensor) -> Tensor:
+    r"""Return the entries below the diagonal of :math:`A - A^\top`, shape ``(N(N-1)/2,)``.
+
+    A gradient :math:`A` of a skew matrix gives that of its packed entries, each of which stands in two places.
+
+    Example:
+        >>> pack_difference(torch.tensor([[1.0, 2.0], [5.0, 1.0]]))
+        tensor([3.])
+    """
+    size, entries = len(matrix), matrix.reshape(-1)
+    above = _index(size - 1, size - 1, (1, size, 1), matrix.device)  # where the transpose has its entries below
+    return entries.index_select(0, _below(size, matrix.device)) - entries.index_select(0, above)
 
 
 def _check_packed(packed: Tensor, rows: int, count: int) -> None:
