@@ -476,3 +476,23 @@ def test_module_prints_its_basis() -> None:
     text = repr(nn.Sequential(make("diagonal")))
     assert "nonlinearity=AdaptiveTanh(basis='diagonal', start=0.05)" in text
     assert "Saturation(basis='diagonal'" in text
+
+
+@pytest.mark.parametrize("basis", ["full", "diagonal"])
+def test_the_plain_network_and_the_matrix_are_the_same_under_autocast(basis: str) -> None:
+    rnn = make(basis)
+    found = [rnn.saturation_l0.matrix(), *rnn.as_tanh().state_dict().values()]
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = [rnn.saturation_l0.matrix(), *rnn.as_tanh().state_dict().values()]
+    for one, other in zip(found, cast, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("basis", ["full", "diagonal"])
+def test_reset_parameters_starts_anew_whatever_memory_held(basis: str) -> None:
+    rnn = sr.RNN(2, 3, nonlinearity=sr.AdaptiveTanh(basis, start=0.5), device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in rnn.state_dict().values():
+            tensor.fill_(7.0)
+    rnn.reset_parameters()
+    torch.testing.assert_close(rnn.saturation_l0.matrix(), 0.5 * torch.eye(3))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from torch import Tensor
 
 import steadyrnn as sr
 from steadyrnn.activations import as_activation
+from steadyrnn.cells.base import Cell, Recur, State
+from steadyrnn.cells.record import CellRecord
 from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.convert.plain_weights import plain_weights
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError
+from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError, ConversionError, DtypeError
+from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.group import check_groupable
 from steadyrnn.probes.dead_units import dead_units
 
@@ -60,7 +64,7 @@ REFUSALS: dict[str, tuple[type[Exception], Callable[[sr.RNN, Tensor], Any]]] = {
 def test_what_reads_the_weights_as_a_plain_networks_refuses(basis: str, name: str) -> None:
     error, call = REFUSALS[name]
     rnn = make(basis, transition=sr.SpectralBall(0.5))
-    with pytest.raises(error, match=r"learned saturation.*RNN\.as_tanh\(\)"):
+    with pytest.raises(error, match=r"learned saturation.*`as_tanh\(\)` of an `RNN`"):
         call(rnn, data())
     assert not Path("never.safetensors").exists()
 
@@ -123,3 +127,31 @@ def test_it_has_no_value_by_itself() -> None:
     assert run.cell.record.theorem is None
     with pytest.raises(ArgumentError, match="no value by itself"):
         ReferenceEngine().run(run)
+
+
+@dataclass(frozen=True)
+class LeakyStep(Cell):
+    """A cell of a user's own, which is not the Elman cell."""
+
+    record = CellRecord("leaky_step", gates="h", activation=sr.AdaptiveTanh())
+
+    def step(self, gates_x: Tensor, state: State, recur: Recur, theta: Tensor | None) -> State:
+        return ((state[0] + (gates_x + recur(state[0], "h")).tanh()) / 2,)
+
+
+class LeakyRNN(RecurrentLayer):
+    cell = LeakyStep()
+
+
+def test_another_cell_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="only an Elman cell"):
+        LeakyRNN(2, 3)
+
+
+@pytest.mark.parametrize("basis", ["full", "diagonal"])
+def test_float16_is_refused_as_dtype_and_under_autocast(basis: str) -> None:
+    rnn = make(basis).float()
+    with torch.autocast("cpu", torch.float16), pytest.raises(DtypeError, match="bfloat16 or float32"):
+        rnn(data().float())
+    with pytest.raises(DtypeError, match="bfloat16 or float32"):
+        rnn.half()(data().half())

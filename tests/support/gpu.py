@@ -60,7 +60,7 @@ def nearest_kink(run: Recurrence) -> float:
         return run.cell.activation.value(x, theta)
 
     with torch.no_grad():
-        facts = {"key": "seen", "name": "seen", "cudnn_mode": None, "torch_name": None, "onnx_name": None}
+        facts = {"key": "seen", "name": "seen", "coordinates": None, "cudnn_mode": None, "torch_name": None, "onnx_name": None}
         REFERENCE.run(as_dtype(run, torch.float64)._replace(cell=RNNStep(SimpleNamespace(value=value, **facts))))
     return min(seen)
 

@@ -27,11 +27,12 @@ class AdaptiveTanh(Activation):
         h_t = S^{-1} \tanh(S (W h_{t-1} + U x_t + b)), \qquad S = V \operatorname{diag}(d), \quad V^\top V = I, \quad d > 0
 
     With :math:`h' = S h` it is the plain tanh network of :math:`W' = S W S^{-1}, U' = S U, b' = S b`, so every engine runs it:
-    the layer transforms the weights before the loop over time, and outputs and states behind it. That is done once per call,
-    in float32 or float64, and costs :math:`O(H^3 + T B H^2)`. As :math:`d \to 0` the network becomes linear; a large d
-    saturates early. Outputs are not bounded by 1, but by :math:`\lVert h_t \rVert \le \sqrt H / \min d`. W stays in its set.
-    :math:`W'` is a dense matrix, also where W has factors, except with ``basis="diagonal"``. The gradient of d is a small
-    difference of large terms: in float32 few of its digits are right where d is below 0.001.
+    the layer transforms the weights before the loop over time, and outputs and states behind it. That is done once per call, in
+    float32 or float64, and costs :math:`O(H^3 + T B H^2)`. float16 is refused, as it cannot hold the scaled weights. As
+    :math:`d \to 0` the network becomes linear; a large d saturates early. Outputs are not bounded by 1, but by :math:`\lVert
+    h_t \rVert \le \sqrt H / \min d`. W stays in its set. :math:`W'` is a dense matrix, also where W has factors, except with
+    ``basis="diagonal"``. The gradient of d is a small difference of large terms: in float32 few of its digits are right where d
+    is below 0.001.
 
     This object is a template, like a constraint. Each layer and direction of an ``RNN`` (or an ``RNNCell``) holds its own S, in
     ``saturation_l0`` (``saturation_l0_reverse``; of a cell ``saturation``): the logarithm of d as ``log_scale``, shape (H,),

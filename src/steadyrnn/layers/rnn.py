@@ -7,6 +7,7 @@ from torch import Tensor
 
 from steadyrnn.activations import Activation, as_activation
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import without_autocast
 from steadyrnn.engines.base import stack_gates
 from steadyrnn.errors import ArgumentError
 
@@ -109,10 +110,10 @@ class RNN(RecurrentLayer):
                 engine=self.engine, recompute=self.recompute,
             )  # fmt: skip
         below: list[Coordinates] = []
-        for layer in range(self.num_layers):
-            ends = [self.suffix(layer, direction) for direction in range(self.directions)]
-            here = [self._transform(plain, end, below) for end in ends]
-            below = here
+        with without_autocast(like.device):
+            for layer in range(self.num_layers):
+                ends = [self.suffix(layer, direction) for direction in range(self.directions)]
+                below = [self._transform(plain, end, below) for end in ends]
         return plain.train(self.training)
 
     def _transform(self, plain: "RNN", end: str, below: list[Coordinates]) -> Coordinates:

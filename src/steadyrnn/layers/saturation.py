@@ -10,11 +10,12 @@ from steadyrnn.activations import Activation, Identity
 from steadyrnn.activations.base import LearnedCoordinates
 from steadyrnn.cells.base import State
 from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.checks import without_autocast
 from steadyrnn.constraints.cayley import CayleyOrthogonal
 from steadyrnn.constraints.slot import Slot, whole
 from steadyrnn.engines.base import Recurrence
 from steadyrnn.engines.reference import ReferenceEngine
-from steadyrnn.errors import SteadyError
+from steadyrnn.errors import DtypeError, SteadyError
 from steadyrnn.linalg.operators import DiagonalLowRank
 
 __all__ = ["Coordinates", "Saturation", "refuse_saturation"]
@@ -64,8 +65,17 @@ class Coordinates(NamedTuple):
         return scaled if self.rotation is None else scaled @ self.rotation.mT
 
     def enter_run(self, run: Recurrence) -> Recurrence:
-        """Return a recurrence in h as the one in S h, of the inner activation, in the dtype of its input."""
+        """Return a recurrence in h as the one in S h, of the inner activation, in the dtype of its input.
+
+        Raises:
+            DtypeError: The dtype is float16, whose range is too small for the weights of S h.
+        """
         dtype, weight = run.input.dtype, run.weight_hh
+        if dtype == torch.float16:
+            raise DtypeError(
+                "A layer with learned saturation (adaptive_tanh) cannot run in float16: weights are scaled by d and 1 / d, "
+                "which float16 cannot hold. Use bfloat16 or float32, also for autocast."
+            )
         if isinstance(weight, DiagonalLowRank) and self.rotation is None:
             d = self.scale.unsqueeze(-1)
             wide = weight.to(self.dtype)
@@ -125,21 +135,22 @@ class Saturation(nn.Module):
     """
 
     def __init__(
-        self,
-        wanted: LearnedCoordinates,
-        size: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, wanted: LearnedCoordinates, size: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         self.wanted = wanted
         self.log_scale = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
         self.basis = Slot(CayleyOrthogonal(), size, size, device, dtype) if wanted.basis == "full" else None
-        self.reset()
+        self._start()
+
+    def reset(self) -> None:
+        """Put every scale back to its start, and V to the identity, whatever memory held."""
+        if self.basis is not None:
+            self.basis.reset()
+        self._start()
 
     @torch.no_grad()
-    def reset(self) -> None:
-        """Put every scale back to its start, and V to the identity."""
+    def _start(self) -> None:
         self.log_scale.fill_(math.log(self.wanted.start))
         if self.basis is not None:
             self.basis.raw0.zero_()
@@ -154,9 +165,10 @@ class Saturation(nn.Module):
 
     @torch.no_grad()
     def matrix(self) -> Tensor:
-        """Return S, shape (H, H)."""
-        found = self.evaluate()
-        return found.times(torch.eye(len(found.scale), dtype=found.dtype, device=found.scale.device))
+        """Return S, shape (H, H), in float32 or float64, also under autocast."""
+        with without_autocast(self.log_scale.device):
+            found = self.evaluate()
+            return found.times(torch.eye(len(found.scale), dtype=found.dtype, device=found.scale.device))
 
     def extra_repr(self) -> str:
         """Show the basis and the first scale."""
@@ -177,6 +189,6 @@ def refuse_saturation(module: nn.Module, error: type[SteadyError], what: str) ->
     if any(isinstance(child, Saturation) for child in module.children()):
         raise error(
             f"This {type(module).__name__} has learned saturation (adaptive_tanh), so {what}: with its weights alone it is "
-            "another network. `RNN.as_tanh()` returns the equivalent network with plain tanh, in h' = S h; use that one "
-            "(docs/notes/mathematics.md, 3.10)."
+            "another network. In Python, `as_tanh()` of an `RNN` with these weights returns the equivalent network with plain "
+            "tanh, in h' = S h; use that one (docs/notes/mathematics.md, 3.10)."
         )

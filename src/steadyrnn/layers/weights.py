@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.cells.base import Cell, State
+from steadyrnn.cells.rnn import RNNStep
 from steadyrnn.checks import check_positive_int, check_weight, refuse_quantization, refuse_script
 from steadyrnn.constraints.base import Constraint, Membership, Projected
 from steadyrnn.constraints.computed import as_computed
@@ -193,6 +194,8 @@ class RecurrentWeights(Holder, Projected, ABC):
         if theta is not None:
             shapes["activation"] = (theta,)
         if activation is not None and activation.coordinates is not None:
+            if self.cell != RNNStep(activation):
+                raise ArgumentError(f"`cell` {self.cell.key!r} cannot have learned saturation: only an Elman cell can.")
             self.add_module(f"saturation{end}", Saturation(activation.coordinates, size, **kwargs))
         if learned:
             shapes |= dict.fromkeys(self._state_names(), (size,))
