@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from steadyrnn.linalg.cayley import cayley, cayley_inverse
-from steadyrnn.linalg.packing import unpack_skew
 
 from .factor import Factor, FactorConstraint, Turn, no_signs
 from .orthogonality import distance_to_orthogonal, nearest_rotation
@@ -19,12 +18,7 @@ def _half_tangent(angle: Tensor) -> Tensor:
     return (angle / 2).tan()
 
 
-def _cayley_packed(packed: Tensor, size: int) -> Tensor:
-    """Return the Cayley transform of the skew matrix with the packed entries below its diagonal."""
-    return cayley(unpack_skew(packed, size))
-
-
-CAYLEY = Turn(_cayley_packed, cayley_inverse, no_signs, _half_tangent, math.pi / 2)
+CAYLEY = Turn(cayley, cayley_inverse, no_signs, _half_tangent, math.pi / 2)
 """The Cayley transform; fresh angles stay within a quarter turn, where its entries stay within 1."""
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.linalg.exponential import exp_packed, exp_skew, log_orthogonal
-from steadyrnn.linalg.packing import unpack_skew
 from steadyrnn.linalg.projections import polar_factor
 
 from .base import Kind
@@ -25,9 +24,8 @@ def _determinant_on_the_last(matrix: Tensor) -> Tensor:
     return signs
 
 
-def _exp_printed(packed: Tensor, size: int) -> Tensor:
+def _exp_printed(skew: Tensor) -> Tensor:
     r"""Return :math:`\exp(B)` with the derivative :math:`dW = dB \, W`, which is right at :math:`B = 0` only."""
-    skew = unpack_skew(packed, size)
     here = skew.detach()
     value = exp_skew(here)
     return value + (skew - here) @ value
@@ -44,11 +42,11 @@ class _Rule(NamedTuple):
     moving: bool
 
 
-_EXACT = Turn(exp_packed, log_orthogonal, _determinant_on_the_last, _angle, math.pi)
+_EXACT = Turn(exp_skew, log_orthogonal, _determinant_on_the_last, _angle, math.pi, exp_packed)
 _RULES = {
     "exact": _Rule(Kind.MAP, _EXACT, moving=False),
     "lie": _Rule(Kind.RECENTRED, _EXACT, moving=True),
-    "printed": _Rule(Kind.BASELINE, _EXACT._replace(value=_exp_printed, reach=math.pi / 2), moving=False),
+    "printed": _Rule(Kind.BASELINE, Turn(_exp_printed, *_EXACT[1:4], math.pi / 2), moving=False),
 }
 
 

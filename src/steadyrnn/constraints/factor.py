@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.checks import check_same_meta
-from steadyrnn.linalg.packing import pack_skew, packed_size
+from steadyrnn.linalg.packing import pack_skew, packed_size, unpack_skew
 from steadyrnn.linalg.projections import polar_factor
 
 from .base import Constraint, working_dtype
@@ -19,17 +19,22 @@ __all__ = ["Factor", "FactorConstraint", "Turn", "no_signs", "plane_entries", "s
 class Turn(NamedTuple):
     """A way from skew matrices to rotations.
 
-    ``value`` maps a skew matrix, given by its packed entries and its size, to a rotation, and ``inverse`` a rotation to
-    the skew matrix. ``signs`` chooses, for an orthogonal matrix, signs of its columns, shape (N,), with which it is
-    passed to ``inverse``. ``entry`` is the skew entry that turns a plane by an angle; ``reach`` the largest angle of a
-    fresh rotation.
+    ``value`` maps a skew matrix to a rotation and ``inverse`` back. ``signs`` chooses, for an orthogonal matrix, signs of
+    its columns, shape (N,), with which it is passed to ``inverse``. ``entry`` is the skew entry that turns a plane by an
+    angle; ``reach`` the largest angle of a fresh rotation. ``from_packed`` is ``value`` of the packed entries and the
+    size, where that is faster; pickles of earlier versions lack it.
     """
 
-    value: Callable[[Tensor, int], Tensor]
+    value: Callable[[Tensor], Tensor]
     inverse: Callable[[Tensor], Tensor]
     signs: Callable[[Tensor], Tensor]
     entry: Callable[[Tensor], Tensor]
     reach: float
+    from_packed: Callable[[Tensor, int], Tensor] | None = None
+
+    def rotation(self, packed: Tensor, size: int) -> Tensor:
+        """Return the rotation of the skew matrix with the packed entries below its diagonal, shape (N, N)."""
+        return self.value(unpack_skew(packed, size)) if self.from_packed is None else self.from_packed(packed, size)
 
 
 def no_signs(matrix: Tensor) -> Tensor:
@@ -72,13 +77,13 @@ class Factor(nn.Module):
         if not self.moving:
             self.register_buffer("base", packed.new_ones(size))
             return packed
-        self.register_buffer("base", self.turn.value(packed, size).contiguous())
+        self.register_buffer("base", self.turn.rotation(packed, size).contiguous())
         return torch.zeros_like(packed)
 
     def matrix(self, packed: Tensor) -> Tensor:
         """Return the orthogonal matrix, shape ``(N, N)``."""
         base = check_same_meta("`base`", self.base, packed).to(packed.dtype)
-        turned = self.turn.value(packed, self.size)
+        turned = self.turn.rotation(packed, self.size)
         return turned @ orthonormal(base) if self.moving else turned * base
 
     def invert(self, matrix: Tensor) -> Tensor:
