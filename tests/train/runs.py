@@ -173,8 +173,9 @@ def start(case: str, run: Run | None, progress: Silent | None = None, resume: bo
 
 
 def lines(run: Run) -> list[dict[str, Any]]:
-    """Return the metrics of a run apart from times."""
-    return [{key: value for key, value in record.items() if key not in TIMES} for record in run.metrics()]
+    """Return the metrics of a run apart from times, and from where steps were captured, which is after every start."""
+    own = (record for record in run.metrics() if record["kind"] != "graph")
+    return [{key: value for key, value in record.items() if key not in TIMES} for record in own]
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -21,17 +21,21 @@ def tensors(*values: float) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("loss", "norm"), BAD)
 def test_a_guard_that_waits_raises_at_once_and_names_step_and_loss(loss: float, norm: float) -> None:
+    guard = Guard(CPU, waits=True)
+    guard.begin(3)
     with pytest.raises(TrainingError, match=rf"Step 3 is not finite: its loss is {loss:.6g} and .* {norm:.6g}\."):
-        Guard(CPU, waits=True).watch(3, *tensors(loss, norm))
+        guard.watch(*tensors(loss, norm))
 
 
 @pytest.mark.parametrize(("loss", "norm"), BAD)
 def test_a_guard_that_does_not_wait_names_the_first_bad_step_later(loss: float, norm: float) -> None:
     guard = Guard(CPU, waits=False)
-    guard.watch(1, *tensors(1.0, 1.0))
+    guard.begin(1)
+    guard.watch(*tensors(1.0, 1.0))
     guard.check()
     for step, values in ((2, (loss, norm)), (3, (1.0, 1.0)), (4, (math.nan, math.nan))):
-        guard.watch(step, *tensors(*values))
+        guard.begin(step)
+        guard.watch(*tensors(*values))
     with pytest.raises(TrainingError, match=rf"Step 2 is not finite: its loss is {loss:.6g}"):
         guard.check()
 
@@ -39,7 +43,8 @@ def test_a_guard_that_does_not_wait_names_the_first_bad_step_later(loss: float, 
 @pytest.mark.parametrize("waits", [True, False])
 def test_finite_steps_pass(waits: bool) -> None:
     guard = Guard(CPU, waits)
-    guard.watch(1, *tensors(1e30, 0.0))
+    guard.begin(1)
+    guard.watch(*tensors(1e30, 0.0))
     guard.check()
 
 
@@ -54,7 +59,8 @@ def test_a_fused_optimizer_moves_nothing_once_the_flag_is_up(name: str) -> None:
         optimizer.zero_grad()
         loss = scale * model(torch.ones(2)).sum()
         loss.backward()
-        guard.watch(step, loss.detach(), torch.ones(()))
+        guard.begin(step)
+        guard.watch(loss.detach(), torch.ones(()))
         optimizer.step()
         weights.append(model.weight.detach().clone())
     assert bool(weights[0].isfinite().all())

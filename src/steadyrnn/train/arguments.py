@@ -17,6 +17,7 @@ from steadyrnn.tasks.base import Task
 from .averaging import AVERAGES
 from .clipping import RECURRENT_OF
 from .device import AUTOCAST
+from .graph import GRAPHS
 from .optimizers import OPTIMIZERS
 from .progress import Progress
 from .schedules import SCHEDULES
@@ -51,6 +52,7 @@ def check_settings(settings: TrainSettings) -> None:
         raise ArgumentError(f"`accumulate` must be at most `batch_size`, {settings.batch_size}, but is {settings.accumulate}.")
     if settings.autocast is not None:
         _check_name("autocast", settings.autocast, AUTOCAST)
+    _check_name("graph", settings.graph, GRAPHS)
     _check_seed(settings.seed)
     _check_number("penalty", settings.penalty)
     _check_optimizer(settings)

@@ -198,7 +198,7 @@ def _make_optimizer(group: Group, settings: OptimizerSettings) -> torch.optim.Op
         raise ArgumentError("`group` must have a parameter with `requires_grad`, but all are frozen: nothing to train.")
     rates = settings.lr if settings.transition_lr is None else settings.transition_lr, settings.lr
     groups: list[dict[str, Any]] = [{"params": own, "lr": lr} for own, lr in zip(split, rates, strict=True) if own]
-    return OPTIMIZERS[settings.name](groups, settings, None)
+    return OPTIMIZERS[settings.name](groups, settings, None, False)
 
 
 def _recurrent(group: Group, settings: ClipSettings) -> list[nn.Parameter]:

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from steadyrnn.errors import TrainingError
 
@@ -14,8 +15,9 @@ class Guard:
     """Looks at the loss and the gradient norm of every step before the optimizer moves.
 
     Waiting for a GPU at every step would slow it down. So, if ``waits`` is False, a flag on the device is raised instead, by
-    the first step whose numbers are not finite; the optimizer's kernel reads it (:attr:`flag`, its ``found_inf``) and changes
-    nothing from that step on. :meth:`check` then raises. Either way the weights are those before that step.
+    the first step whose numbers are not finite. A fused optimizer's kernel reads it (:attr:`flag`, its ``found_inf``), and
+    :meth:`hold` stops any other: nothing changes from that step on. :meth:`check` then raises. Either way the weights are those
+    before that step. All tensors stay in their place, so that a captured step finds them.
 
     Args:
         device: Where the numbers are.
@@ -23,7 +25,8 @@ class Guard:
 
     Example:
         >>> guard = Guard(torch.device("cpu"), waits=False)
-        >>> guard.watch(7, torch.tensor(float("nan")), torch.tensor(1.0))
+        >>> guard.begin(7)
+        >>> guard.watch(torch.tensor(float("nan")), torch.tensor(1.0))
         >>> guard.flag
         tensor(1.)
         >>> guard.check()
@@ -35,20 +38,36 @@ class Guard:
     def __init__(self, device: torch.device, waits: bool) -> None:
         self.waits = waits
         self.flag = torch.zeros((), device=device)
-        self._step = torch.zeros((), device=device, dtype=torch.int64)
+        self._now, self._step = (torch.zeros((), device=device, dtype=torch.int64) for _ in range(2))
         self._loss, self._norm = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(2))
 
-    def watch(self, step: int, loss: Tensor, norm: Tensor) -> None:
-        """Look at step number ``step``: raise at once, or raise the flag."""
+    def begin(self, step: int) -> None:
+        """Say which step comes next."""
+        self._now.fill_(step)
+
+    def watch(self, loss: Tensor, norm: Tensor) -> None:
+        """Look at the step that has begun: raise at once, or raise the flag."""
         if self.waits:
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise not_finite(step, float(loss), float(norm))
+                raise not_finite(int(self._now), float(loss), float(norm))
             return
         bad = ~(loss.isfinite() & norm.isfinite())
         first = bad & (self.flag == 0)
-        self._step = torch.where(first, step, self._step)
-        self._loss, self._norm = torch.where(first, loss, self._loss), torch.where(first, norm, self._norm)
-        self.flag.copy_(torch.maximum(self.flag, bad.to(self.flag)))  # in place: the optimizer holds this tensor
+        for kept, now in ((self._step, self._now), (self._loss, loss), (self._norm, norm)):
+            kept.copy_(torch.where(first, now, kept))
+        self.flag.copy_(torch.maximum(self.flag, bad.to(self.flag)))
+
+    @torch.no_grad()
+    def hold(self, optimizer: Optimizer) -> None:
+        """Make the coming step of an optimizer change no weight if the flag is up: no gradients, and a rate of 0.
+
+        For optimizers on a GPU whose learning rates are tensors and whose kernels do not read the flag.
+        """
+        for group in optimizer.param_groups:
+            group["lr"].mul_(self.flag == 0)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.copy_(torch.where(self.flag == 0, parameter.grad, 0.0))
 
     def check(self) -> None:
         """Raise if a step before was not finite; waits for the device."""

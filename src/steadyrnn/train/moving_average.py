@@ -25,17 +25,27 @@ class MovingAverage:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.running: float | None = None
-        self.clear()
+        self.loss, self.norm = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(2))
+        self.steps, self.rows, self.seconds = 0, 0, 0.0
 
     def clear(self) -> None:
-        """Start anew."""
-        self.loss, self.norm = (torch.zeros((), device=self.device, dtype=torch.float64) for _ in range(2))
+        """Start anew; the sums stay where they are, as a captured step adds to them."""
+        self.loss.zero_()
+        self.norm.zero_()
         self.steps, self.rows, self.seconds = 0, 0, 0.0
 
     def add(self, loss: Tensor, norm: Tensor, rows: int) -> None:
         """Add a step."""
+        self.add_values(loss, norm)
+        self.count(rows)
+
+    def add_values(self, loss: Tensor, norm: Tensor) -> None:
+        """Add the values of a step, on the device."""
         self.loss += loss
         self.norm += norm
+
+    def count(self, rows: int) -> None:
+        """Count a step, on the host."""
         self.steps += 1
         self.rows += rows
 

@@ -17,39 +17,46 @@ __all__ = ["OPTIMIZERS", "make_optimizer", "parameter_names"]
 Groups = list[dict[str, Any]]
 
 
-def _adam(groups: Groups, settings: OptimizerSettings, fused: bool | None) -> Optimizer:
-    return torch.optim.Adam(groups, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay, fused=fused)
+def _adam(groups: Groups, own: OptimizerSettings, fused: bool | None, capturable: bool) -> Optimizer:
+    more: dict[str, Any] = {"weight_decay": own.weight_decay, "fused": fused, "capturable": capturable}
+    return torch.optim.Adam(groups, betas=own.betas, eps=own.eps, **more)
 
 
-def _adamw(groups: Groups, settings: OptimizerSettings, fused: bool | None) -> Optimizer:
-    return torch.optim.AdamW(groups, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay, fused=fused)
+def _adamw(groups: Groups, own: OptimizerSettings, fused: bool | None, capturable: bool) -> Optimizer:
+    more: dict[str, Any] = {"weight_decay": own.weight_decay, "fused": fused, "capturable": capturable}
+    return torch.optim.AdamW(groups, betas=own.betas, eps=own.eps, **more)
 
 
-def _sgd(groups: Groups, settings: OptimizerSettings, fused: bool | None) -> Optimizer:
-    return torch.optim.SGD(groups, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=fused)
+def _sgd(groups: Groups, own: OptimizerSettings, fused: bool | None, capturable: bool) -> Optimizer:
+    return torch.optim.SGD(groups, momentum=own.momentum, weight_decay=own.weight_decay, fused=fused)
 
 
-def _rmsprop(groups: Groups, settings: OptimizerSettings, fused: bool | None) -> Optimizer:
-    own = settings
-    return torch.optim.RMSprop(groups, alpha=own.alpha, eps=own.eps, weight_decay=own.weight_decay, momentum=own.momentum)
+def _rmsprop(groups: Groups, own: OptimizerSettings, fused: bool | None, capturable: bool) -> Optimizer:
+    more: dict[str, Any] = {"weight_decay": own.weight_decay, "momentum": own.momentum, "capturable": capturable}
+    return torch.optim.RMSprop(groups, alpha=own.alpha, eps=own.eps, **more)
 
 
-OPTIMIZERS: dict[str, Callable[[Groups, OptimizerSettings, bool | None], Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Groups, OptimizerSettings, bool | None, bool], Optimizer]] = {
     "adam": _adam,
     "adamw": _adamw,
     "sgd": _sgd,
     "rmsprop": _rmsprop,
 }
-"""Every optimizer by name: made from groups, settings and whether to take torch's fused kernel (RMSprop has none)."""
+"""Every optimizer by name: made from groups, settings, whether to take torch's fused kernel (RMSprop has none), and whether its
+steps can be captured in a CUDA graph."""
 
 
-def make_optimizer(model: nn.Module, settings: OptimizerSettings, fused: bool | None = None) -> Optimizer:
+def make_optimizer(
+    model: nn.Module, settings: OptimizerSettings, fused: bool | None = None, *, capturable: bool = False
+) -> Optimizer:
     """Return the optimizer of a model, which puts constrained weights back into their sets after each step.
 
     Args:
         model: Any module with parameters, on the device it will be trained on.
         settings: Name, learning rates and the rest.
         fused: Whether to take torch's fused kernel; None leaves that to torch.
+        capturable: Whether steps can be captured in a CUDA graph; for parameters on a GPU. Learning rates are tensors there, to
+            be changed in place.
 
     Example:
         >>> optimizer = make_optimizer(sr.RNN(2, 3, transition="ornn"), OptimizerSettings(transition_lr=1e-4))
@@ -69,7 +76,10 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings, fused: bool | 
             f"`optimizer.transition_scale` is {settings.transition_scale!r}, but `model` has no reflectors (ornn, spectral, "
             "unitary). Leave it 'none'."
         )
-    optimizer = OPTIMIZERS[settings.name](groups, settings, fused)
+    if capturable:
+        device = next(parameter.device for group in groups for parameter in group["params"])
+        groups = [{**group, "lr": torch.tensor(group["lr"], device=device)} for group in groups]
+    optimizer = OPTIMIZERS[settings.name](groups, settings, fused, capturable)
     attach_projection(optimizer, model)
     return optimizer
 

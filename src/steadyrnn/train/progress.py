@@ -23,6 +23,9 @@ class Progress(ABC):
     def update(self, step: int, values: Mapping[str, Any]) -> None:
         """Show that ``step`` steps are done; ``values`` are the latest numbers under the words to show them with."""
 
+    def note(self, text: str) -> None:  # noqa: B027
+        """Show a line of text, once; nothing unless a class says how."""
+
     @abstractmethod
     def end(self) -> None:
         """Finish; called once after every :meth:`begin`, also when a run breaks off."""
@@ -65,6 +68,10 @@ class Lines(Progress):
         self._latest = step, values
         if time.perf_counter() - self._shown >= self._seconds:
             self._write(step, values)
+
+    def note(self, text: str) -> None:
+        """Write the text."""
+        print(text, file=self._file, flush=True)
 
     def end(self) -> None:
         """Write the last line, if it is not there."""
@@ -112,6 +119,10 @@ class Bar(Progress):
             self._bar.update(self._task, completed=step, words=_words(values))
             self._bar.refresh()
         self._latest = step, values
+
+    def note(self, text: str) -> None:
+        """Write the text above the bar."""
+        self._bar.console.print(text, markup=False, highlight=False)
 
     def end(self) -> None:
         """Leave the bar as it is in the end."""

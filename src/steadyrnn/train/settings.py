@@ -155,6 +155,9 @@ class TrainSettings:
         autocast: ``bfloat16`` or ``float16``; None is full precision.
         compile: Whether to run the model through ``torch.compile``.
         deterministic: Whether to ask torch for deterministic algorithms.
+        graph: Whether optimizer steps on a GPU are captured as CUDA graphs, which changes no bit: ``auto`` captures models and
+            losses of torch and of this package, where shapes stay the same and nothing waits for the host; ``on`` captures
+            modules of one's own, too, and refuses a run whose steps cannot be captured; ``off`` captures nothing.
         optimizer: The optimizer.
         schedule: How the learning rate goes with time.
         clip: Clipping of gradients.
@@ -178,6 +181,7 @@ class TrainSettings:
     autocast: str | None = None
     compile: bool = False
     deterministic: bool = False
+    graph: str = "auto"
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     clip: ClipSettings = field(default_factory=ClipSettings)

@@ -155,7 +155,8 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
 def restore_window(window: MovingAverage, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Put back what had added up since the last line of metrics."""
     sums = section(tensors, "window")
-    window.loss, window.norm = sums["loss"].to(window.device), sums["norm"].to(window.device)
+    window.loss.copy_(sums["loss"])
+    window.norm.copy_(sums["norm"])
     window.steps, window.rows = facts["window"]["steps"], facts["window"]["rows"]
     window.seconds = facts["times"]["window"]
 

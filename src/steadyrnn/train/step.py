@@ -16,6 +16,7 @@ from steadyrnn.tasks.base import Batch, Task
 from .averaging import WeightAverage
 from .clipping import clip, free_recurrent_parameters, gradient_norm, limited_weights, recurrent_parameters
 from .device import SMALLEST_SCALE, autocast, make_scaler
+from .graph import Outcome, StepGraphs, reason_against
 from .guard import Guard
 from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states
 from .moving_average import MovingAverage
@@ -36,6 +37,7 @@ class Stepper:
         task: The task, on the same device.
         settings: How to train.
         call: What to call for the model's output: the model, or the model compiled.
+        note: Called on a GPU with whether steps are captured and, if not, why; once per kind of step.
 
     Attributes:
         state: What the model carries from batch to batch, where the task does that.
@@ -43,14 +45,23 @@ class Stepper:
         weight_average: The average of the weights after each step, where the settings ask for one.
     """
 
-    def __init__(self, model: nn.Module, task: Task, settings: TrainSettings, call: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        settings: TrainSettings,
+        call: Callable[..., Any],
+        note: Callable[[bool, str], None] = lambda captured, why: None,
+    ) -> None:
         self.model, self.task, self.settings, self.call = model, task, settings, call
         self.interface, device = task.interface, task.device
         self.scaler = make_scaler(settings.autocast, device)
-        fused = device.type == "cuda" and self.scaler is None and settings.optimizer.name != "rmsprop"
-        self.optimizer = make_optimizer(model, settings.optimizer, fused or None)
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.guard, self.average = Guard(device, waits=not fused), MovingAverage(device)
+        on_gpu = device.type == "cuda" and self.scaler is None
+        fused = on_gpu and settings.optimizer.name != "rmsprop"
+        self.optimizer = make_optimizer(model, settings.optimizer, fused or None, capturable=on_gpu)
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.guard, self.average = Guard(device, waits=not on_gpu), MovingAverage(device)
+        self.held = on_gpu and not fused  # whether the guard must hold the optimizer
         if fused:
             self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -58,6 +69,18 @@ class Stepper:
         self._prepare_clipping()
         self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
+        self.graphs = self._prepare_graphs(note)
+
+    def _prepare_graphs(self, note: Callable[[bool, str], None]) -> StepGraphs | None:
+        """Return what captures steps, or None where none is to be captured; on a GPU say so."""
+        required, why = self.settings.graph == "on", reason_against(self.model, self.task, self.settings)
+        if not why:
+            return StepGraphs(self._compute, self.model, required, note)
+        if required:
+            raise ArgumentError(f"`graph` is 'on', but {why}. Use `graph='auto'`.")
+        if self.task.device.type == "cuda" and self.settings.graph == "auto":
+            note(False, why)
+        return None
 
     def _prepare_clipping(self) -> None:
         """Find the recurrent weights; where they are computed, ``limit`` is what their gradients are clipped at."""
@@ -82,8 +105,25 @@ class Stepper:
         Returns:
             The task's sums over the batch, empty if not ``scored``.
         """
+        self.guard.begin(number)
+        self._set_rates(factor)
+        take = self._compute if self.graphs is None else self.graphs.run
+        self.state, sums = take(batch, None if batch.fresh else self.state, scored)
+        self.weight_average.update(number, self.model)
+        self.average.count(batch_rows(batch, self.interface))
+        return sums
+
+    def _set_rates(self, factor: float) -> None:
+        """Set every learning rate, in place where it is a tensor: a captured step reads it there."""
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * factor)
+            else:
+                group["lr"] = rate * factor
+
+    def _compute(self, batch: Batch, state: Any, scored: bool) -> Outcome:
+        """Do what a step does on the device; on a GPU nothing here may depend on the step's number."""
         self.optimizer.zero_grad(set_to_none=True)
-        state = None if batch.fresh else self.state
         parts = cut(batch, state, self.settings.accumulate, self.interface)
         losses, states = [], []
         sums: dict[str, Tensor] = {}
@@ -96,12 +136,10 @@ class Stepper:
                 if scored:
                     own = self.task.scores(output.detach(), part.batch)
                     sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
-        self.state = detach_state(join_states(states))
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-        norm = self._move(number, loss, factor)
-        self.weight_average.update(number, self.model)
-        self.average.add(loss, norm, batch_rows(batch, self.interface))
-        return sums
+        norm = self._move(loss)
+        self.average.add_values(loss, norm)
+        return detach_state(join_states(states)), sums
 
     def _scale_limit(self) -> None:
         """Scale the limit as the loss: in float16 gradients come back multiplied."""
@@ -123,19 +161,19 @@ class Stepper:
         (total if self.scaler is None else self.scaler.scale(total)).backward()
         return loss.detach()
 
-    def _move(self, number: int, loss: Tensor, factor: float) -> Tensor:
+    def _move(self, loss: Tensor) -> Tensor:
         """Check and clip the gradients, move the weights; return the gradients' norm before it was clipped."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         norm = gradient_norm(self.parameters).to(loss.device)
         if self.scaler is None:
-            self.guard.watch(number, loss, norm)
+            self.guard.watch(loss, norm)
         else:  # a scale that was too large shows in the gradients alone; the scaler leaves such a step out and shrinks
             shrunk = self.scaler.get_scale() < SMALLEST_SCALE
-            self.guard.watch(number, loss, norm if shrunk else torch.zeros_like(norm))
+            self.guard.watch(loss, norm if shrunk else torch.zeros_like(norm))
         clip(self.settings.clip, self.parameters, self.recurrent, norm)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
+        if self.held:
+            self.guard.hold(self.optimizer)
         if self.scaler is None:
             self.optimizer.step()
             return norm

@@ -108,7 +108,8 @@ class _Trainer:
         device = choose_device(settings.device)
         self.model, self.task = model.to(device), task.to(device)
         self.call: Callable[..., Any] = torch.compile(model) if settings.compile else model
-        self.stepper = Stepper(self.model, self.task, settings, self.call)
+        self.graph_notes: dict[tuple[bool, str], bool] = {}  # what is to be said of captured steps, and whether it was
+        self.stepper = Stepper(self.model, self.task, settings, self.call, self._note_graph)
         self.epoch_steps = task.epoch_steps(settings.batch_size)
         self.total = settings.steps or settings.epochs * self.epoch_steps
         self.validate_every = settings.validate_every or self.epoch_steps
@@ -160,6 +161,7 @@ class _Trainer:
         try:
             while position.reason is None:
                 self._step()
+                self._log_graph()
                 self._between_steps()
                 self.progress.update(position.step, self.shown)
                 if signals.received is not None and position.reason is None:
@@ -300,7 +302,7 @@ class _Trainer:
         average.pause()
         speed = average.rows / average.seconds if average.seconds > 0 else 0.0
         values = training_values(self.task, sums, (loss, norm), self.settings.optimizer.lr * factor, speed)
-        named = {group["name"]: group["lr"] for group in self.stepper.optimizer.param_groups if "name" in group}
+        named = {group["name"]: float(group["lr"]) for group in self.stepper.optimizer.param_groups if "name" in group}
         self._log("train", values | ({"rates": named} if named else {}))
         self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
         self.shown |= {"examples/s": round(speed)}
@@ -311,6 +313,17 @@ class _Trainer:
     def _log(self, kind: str, values: Mapping[str, Any]) -> None:
         if self.run is not None:
             self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), values))
+
+    def _note_graph(self, captured: bool, why: str) -> None:
+        self.graph_notes.setdefault((captured, why), False)
+
+    def _log_graph(self) -> None:
+        """Say once whether steps are captured, and why not."""
+        for (captured, why), said in self.graph_notes.items():
+            if not said:
+                self._log("graph", {"captured": captured} | ({"why": why} if why else {}))
+                self.progress.note("steps are captured as CUDA graphs" if captured else f"steps run without CUDA graphs: {why}")
+                self.graph_notes[captured, why] = True
 
     def _log_end(self, reason: str) -> None:
         if self.run is not None:
