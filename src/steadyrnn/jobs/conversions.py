@@ -172,19 +172,18 @@ def _model_code(model: Whole, layer: str) -> list[str]:
 
 def _torch_class(model: SequenceModel, layer: str) -> str:
     """Return Python of a model that needs nothing but torch."""
-    out, last = model.readout.out_features, model.reads == "last"
+    out, read = model.readout.out_features, {"last": "[-1]", "each": "", "mean": ".mean(0)"}[model.reads]
     parts = {"rnn": layer, "readout": _linear(model.readout.in_features, out, model.readout.bias is not None)}
     if model.embedding is not None:
         parts["embedding"] = f"torch.nn.Embedding({model.embedding.num_embeddings}, {model.embedding.embedding_dim})"
     if model.skip is not None:
         parts["skip"] = _linear(model.skip.in_features, out, False)
-    read = "[-1]" if last else ""
     seen = f" + self.skip(x{read})" if model.skip is not None else ""
     made = "\n".join(f"        self.{name} = {code}" for name, code in parts.items())
     embedded = "self.embedding(input)" if model.embedding is not None else "input"
     return f'''
 class Model(torch.nn.Module):
-    """Time first: the input has shape (T, B, ...), logits {"(B, N)" if last else "(T, B, N)"}."""
+    """Time first: the input has shape (T, B, ...), logits {"(B, N)" if read else "(T, B, N)"}."""
 
     def __init__(self):
         super().__init__()

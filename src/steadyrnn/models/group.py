@@ -1,6 +1,6 @@
 """Many small sequence models at once: ``group`` puts them together, ``ungroup`` takes them apart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -14,6 +14,13 @@ from steadyrnn.layers.group import check_groupable, run_layers, run_linear
 from .sequence import SequenceModel
 
 __all__ = ["SequenceGroup", "group", "ungroup"]
+
+_READ: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "last": lambda steps, final: final[-1],
+    "each": lambda steps, final: steps,
+    "mean": lambda steps, final: steps.sum(0) / max(len(steps), 1),
+}
+"""What each readout sees of the outputs of all steps, (T, R, B, H), and the final states, (L, R, B, H)."""
 
 
 class SequenceGroup(Group):
@@ -57,11 +64,11 @@ class SequenceGroup(Group):
         self._check_input(input, models[0])
         layers = [cast(RecurrentLayer, model.rnn) for model in models]
         output, states = run_layers(self, "rnn.", layers, input)
-        each = models[0].reads == "each"
-        logits = run_linear(self, "readout", output if each else states[0][-1])
+        read = _READ[models[0].reads]
+        logits = run_linear(self, "readout", read(output, states[0]))
         if models[0].skip is not None:
-            seen = input if each else input[-1] if len(input) else input.new_zeros(input.shape[1:])
-            logits = logits + run_linear(self, "skip", seen)
+            last = input if len(input) else input.new_zeros(1, *input.shape[1:])
+            logits = logits + run_linear(self, "skip", read(input, last))
         return logits, states[0] if len(states) == 1 else states
 
     def _check_input(self, input: Tensor, model: SequenceModel) -> None:

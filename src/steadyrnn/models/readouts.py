@@ -1,4 +1,4 @@
-"""What a readout reads: the final state of each row, or the output of every step; and the inputs that go with it."""
+"""What a readout reads: the final state of each row, the output of every step or their mean; and the inputs that go with it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from steadyrnn.layers.sequence import open_sequence
 
-__all__ = ["READOUTS", "Readout", "Sequence", "final_states", "last_inputs", "run_padded", "zero_padding"]
+__all__ = [
+    *("READOUTS", "Readout", "Sequence", "final_states", "last_inputs", "mean_over_time", "run_padded", "zero_padding"),
+]
 
 Sequence = Tensor | PackedSequence
 
@@ -17,15 +19,17 @@ Sequence = Tensor | PackedSequence
 class Readout(NamedTuple):
     """A way to read a sequence; all three functions get and give the input's form (padded, unbatched or packed)."""
 
-    states: Callable[[Sequence, Any, int], Sequence]
-    """``(output, state, directions)``: what the readout's weight is applied to."""
+    states: Callable[[Sequence, Any, int, Tensor | None, bool], Sequence]
+    """``(output, state, directions, lengths, batch_first)``: what the readout's weight is applied to."""
     inputs: Callable[[Sequence, Tensor | None, bool], Sequence]
     """``(input, lengths, batch_first)``: the inputs at the same places, zero where there is none."""
     finish: Callable[[Sequence, Tensor | None, bool], Sequence]
     """``(logits, lengths, batch_first)``: the logits as the user gets them."""
 
 
-def final_states(output: Sequence, state: Any, directions: int) -> Tensor:
+def final_states(
+    output: Sequence, state: Any, directions: int, lengths: Tensor | None = None, batch_first: bool = False
+) -> Tensor:
     """Return the top layer's final states, all directions side by side: (B, directions * H), or unbatched without B.
 
     A row ends at its own length, backwards at its first step; a row without any step has its initial state.
@@ -57,6 +61,24 @@ def last_inputs(input: Sequence, lengths: Tensor | None, batch_first: bool) -> T
         place = (length - 1).clamp(min=0).view(1, rows, 1).expand(1, rows, width)
         last = torch.where(length.unsqueeze(-1) > 0, opened.data.gather(0, place).squeeze(0), 0)
     return opened.recover(last) if batched else last.squeeze(0)
+
+
+def mean_over_time(sequence: Sequence, lengths: Tensor | None, batch_first: bool) -> Tensor:
+    """Return the mean over the steps of each row, (B, H), or unbatched (H,); 0 for a row without any step.
+
+    Example:
+        >>> mean_over_time(torch.tensor([[[1.0], [2.0], [6.0]]]), torch.tensor([2]), batch_first=True)
+        tensor([[1.5000]])
+    """
+    if isinstance(sequence, PackedSequence):
+        sequence, lengths = pad_packed_sequence(sequence)
+        batch_first = False
+    data = zero_padding(sequence, None if lengths is None else lengths.to(sequence.device), batch_first)
+    time = 1 if batch_first and sequence.dim() == 3 else 0
+    total = data.sum(time) if isinstance(data, Tensor) else data.data
+    if lengths is None:
+        return total / max(sequence.shape[time], 1)
+    return total / lengths.to(total).clamp(min=1).unsqueeze(-1)
 
 
 def zero_padding(sequence: Sequence, lengths: Tensor | None, batch_first: bool) -> Sequence:
@@ -101,8 +123,14 @@ def run_padded(rnn: nn.RNNBase, input: Tensor, hx: Any, lengths: Tensor) -> tupl
     return cleared, torch.where(ran, state, hx)  # type: ignore[return-value]
 
 
-def _every_output(output: Sequence, state: Any, directions: int) -> Sequence:
+def _every_output(
+    output: Sequence, state: Any, directions: int, lengths: Tensor | None = None, batch_first: bool = False
+) -> Sequence:
     return output
+
+
+def _mean_output(output: Sequence, state: Any, directions: int, lengths: Tensor | None, batch_first: bool) -> Sequence:
+    return mean_over_time(output, lengths, batch_first)
 
 
 def _as_they_are(logits: Sequence, lengths: Tensor | None, batch_first: bool) -> Sequence:
@@ -112,5 +140,6 @@ def _as_they_are(logits: Sequence, lengths: Tensor | None, batch_first: bool) ->
 READOUTS: dict[str, Readout] = {
     "last": Readout(final_states, last_inputs, _as_they_are),
     "each": Readout(_every_output, zero_padding, zero_padding),
+    "mean": Readout(_mean_output, mean_over_time, _as_they_are),
 }
 """Every way to read a sequence, by name."""

@@ -16,7 +16,7 @@ _TIME: dict[str, Any] = {
     **_ANY,
     **{"layers": 1, "learn_initial_state": False, "skip": False, "dropout": 0.0, "dropout_logits": 0.0},
     **{"dropout_input": None, "dropout_layers": None, "dropout_output": None},
-    **{"embedding": None, "tied": False},
+    **{"embedding": None, "tied": False, "readout": None},
     **{"init_std": None, "output_std": None, "init_uniform": None, "input_scale": None, "frozen": False},
 }
 _OF_INPUT_WEIGHTS = ("init_std", "input_scale", "frozen")

@@ -27,7 +27,9 @@ class SequenceModel(nn.Module):
 
     ``readout="last"`` reads the top layer's final state, both directions side by side: the last valid step of each row
     (backwards its first), whatever its length; a row of length 0, or T = 0, reads the initial state.
-    ``readout="each"`` reads the output of every step; logits at padding are 0.
+    ``readout="each"`` reads the output of every step; logits at padding are 0. ``readout="mean"`` reads the mean of the
+    outputs over the steps of each row, so that a network that forgets quickly still sees the whole sequence; the mean
+    of no step is 0.
 
     The model holds ``rnn`` itself, not a copy; all else is made on its device and in its dtype. Dropout works in
     training only: ``dropout_embedding`` on embedded tokens, ``dropout_state`` on h where it is read (not inside the
@@ -39,10 +41,11 @@ class SequenceModel(nn.Module):
         vocab_size: Number of tokens; with it the input holds tokens, (T, B), (B, T) if the layer has ``batch_first``,
             or (T,). None means that the input holds feature vectors.
         embedding_size: Size of an embedded token; None is the layer's input size, which is the only one that fits.
-        readout: ``"last"`` or ``"each"``.
+        readout: ``"last"``, ``"each"`` or ``"mean"``.
         tied: Whether the embedding's weight is the readout's: needs ``out_features == vocab_size`` and an embedding as
             wide as h. Both start as the readout's first weight.
-        skip: Whether the readout sees the input too (with ``"last"`` that of the last step), through a weight D.
+        skip: Whether the readout sees the input too (with ``"last"`` that of the last step, with ``"mean"`` the mean),
+            through a weight D.
         bias: Whether the readout has the vector d.
         dropout_embedding: Probability.
         dropout_state: Probability.
@@ -111,8 +114,8 @@ class SequenceModel(nn.Module):
             lengths: Length of each row, shape (B,), each from 0 to T; what lies behind it is not looked at.
 
         Returns:
-            Logits, shape (B, out_features) for ``"last"``, else the layer's output with ``out_features`` in place of
-            its width; and the layer's final state.
+            Logits, shape (B, out_features) for ``"last"`` and ``"mean"``, else the layer's output with
+            ``out_features`` in place of its width; and the layer's final state.
         """
         if not isinstance(input, Sequence):
             raise ArgumentTypeError(f"`input` must be a tensor or packed, but is of type {type(input).__name__}.")
@@ -120,7 +123,7 @@ class SequenceModel(nn.Module):
         x = self._features(input, ragged)
         output, state = self._run(x, hx, lengths, ragged)
         read, first = READOUTS[self.reads], self.batch_first
-        h = read.states(output, state, self.directions)
+        h = read.states(output, state, self.directions, ragged, first)
         seen = None if self.skip is None else read.inputs(x, ragged, first)
         return read.finish(self._logits(h, seen), ragged, first), state
 

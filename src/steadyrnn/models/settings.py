@@ -46,6 +46,7 @@ class ModelSettings:
         forget_bias: First bias of the forget gate of an LSTM, where it is another one.
         learn_initial_state: Whether the initial state is a parameter.
         skip: Whether the readout sees the input too.
+        readout: What a sequence with one answer is answered from: ``last``, the last state; ``mean``, the mean of the states.
         dropout: Probability on embedded tokens, between layers and where the state is read; behind every activation of a
             network without time.
         dropout_input: Probability on embedded tokens; None is ``dropout``.
@@ -87,6 +88,7 @@ class ModelSettings:
     forget_bias: float | None = None
     learn_initial_state: bool | None = None
     skip: bool | None = None
+    readout: str | None = None
     dropout: float | None = None
     dropout_input: float | None = None
     dropout_layers: float | None = None

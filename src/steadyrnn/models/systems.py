@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from steadyrnn.activations import Activation, LeakyReLU, as_activation
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, not_among
 
 from .gates import read_gates
 from .registry import SYSTEMS, Blueprint
@@ -76,6 +76,8 @@ def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
         return _feed_forward(chosen, interface)
     if not system.wraps:
         return _recurrent(chosen, interface, interface.reads)
+    if chosen.readout is not None:
+        raise ArgumentError("`readout` is no option of a truncated model: each output is read from the last state of its inputs.")
     inner = replace(chosen, name=str(chosen.base), base=None, context=None)
     return Truncated(_recurrent(inner, interface, "last"), chosen.context or 0, interface.reads)
 
@@ -100,7 +102,7 @@ def _recurrent(s: ModelSettings, interface: TaskInterface, reads: str) -> Sequen
         kwargs["reset_after"] = s.reset_after
     model = SequenceModel(
         layer(size, width, layers, **kwargs), interface.outputs, vocab_size=interface.vocabulary,
-        readout=reads, tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=on_input if tokens else 0.0,
+        readout=_readout(s, reads), tied=bool(s.tied), skip=bool(s.skip), dropout_embedding=on_input if tokens else 0.0,
         dropout_state=on_output, dropout_logits=_number(s.dropout_logits),
     )  # fmt: skip
     if model.embedding is not None and not model.tied:
@@ -161,6 +163,17 @@ def _start_as_irnn(model: SequenceModel, s: ModelSettings) -> None:
 
     weights = [(name, p) for name, p in model.rnn.named_parameters() if name.startswith(("weight_ih", "bias"))]
     draw_gaussian((*weights, *model.readout.named_parameters()), std)
+
+
+def _readout(s: ModelSettings, reads: str) -> str:
+    """Return what the readout reads: as the task wants, or the mean where one answer is wanted."""
+    if s.readout is None:
+        return reads
+    if s.readout not in ("last", "mean"):
+        raise ArgumentError(not_among("readout", s.readout, ("last", "mean")))
+    if reads == "each":
+        raise ArgumentError(f"`readout` is {s.readout!r}, but the task wants an answer at every step. Leave it out.")
+    return s.readout
 
 
 def _number(value: float | None) -> float:

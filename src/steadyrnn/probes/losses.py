@@ -65,10 +65,19 @@ def _seen(run: Unrolled, outputs: Tensor, inputs: Tensor) -> Tensor:
     """Return what the loss is a function of: outputs, or a model's logits, without dropout, in the user's form."""
     if run.model is None:
         return run.as_user(outputs)
-    each = run.model.reads == "each"
-    h, x = (run.as_user(part) if each else _last(run, part) for part in (outputs, inputs))
+    read = {"each": _all, "last": _last, "mean": _mean}[run.model.reads]
+    h, x = (read(run, part) for part in (outputs, inputs))
     logits: Tensor = run.model.readout(h)
     return logits if run.model.skip is None else logits + run.model.skip(x)
+
+
+def _all(run: Unrolled, sequence: Tensor) -> Tensor:
+    return run.as_user(sequence)
+
+
+def _mean(run: Unrolled, sequence: Tensor) -> Tensor:
+    mean = sequence.sum(0) / max(len(sequence), 1)
+    return mean if run.batched else mean.squeeze(0)
 
 
 def _last(run: Unrolled, sequence: Tensor) -> Tensor:
