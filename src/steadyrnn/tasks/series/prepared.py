@@ -1,0 +1,163 @@
+"""Series split, filled and scaled for a network, and what must be known to treat other series alike."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrnn.errors import DataError
+
+from .examples import Flat
+from .problem import Problem, class_codes, find_problem
+from .records import RawTarget, SeriesSet
+from .scaling import Scaling, fill_missing, fit_scaling
+from .settings import SeriesSettings
+from .split import Segments, split_by_series, split_by_time
+
+__all__ = ["Prepared", "join", "prepare"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Series for a network.
+
+    Args:
+        series: All of them, those of a test file last.
+        settings: As the user gave them.
+        problem: What is asked.
+        parts: Steps of training, validation and test.
+        scaling: Of the channels.
+        target_scaling: Of the numbers to predict; of classes nothing is scaled.
+        flat: Scaled values and targets.
+    """
+
+    series: SeriesSet
+    settings: SeriesSettings
+    problem: Problem
+    parts: dict[str, Segments]
+    scaling: Scaling
+    target_scaling: Scaling
+    flat: Flat
+
+    @property
+    def columns(self) -> list[int]:
+        """Places of the channels to forecast."""
+        return [self.series.channels.index(name) for name in _forecast_names(self.series, self.settings)]
+
+    def facts(self) -> dict[str, Any]:
+        """Return as JSON what was read, how it is divided, and how a series is prepared for the network."""
+        problem, series = self.problem, self.series
+        return {
+            "files": [{"path": str(file.path), "size": file.size, "sha256": file.sha256} for file in series.files],
+            "series": series.count,
+            "parts": {part: {"runs": len(found), "steps": int(found.lengths.sum())} for part, found in self.parts.items()},
+            "preparation": {
+                **{"channels": [*series.channels], "scaling": self.scaling.to_dict(), "missing": self.settings.missing},
+                **{"kind": problem.kind, "each": problem.each, "outputs": [*problem.outputs], "horizon": problem.horizon},
+                **{"window": problem.window, "patch": problem.patch, "bptt": problem.bptt},
+                "target_scaling": None if problem.kind == "classification" else self.target_scaling.to_dict(),
+            },
+            "reasons": [*series.notes, *problem.reasons],
+        }
+
+
+def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None = None) -> Prepared:
+    """Split, fill and scale some series; statistics are those of the training part alone.
+
+    Args:
+        series: As they were read.
+        settings: What is to be predicted, and how.
+        test: Test series; None holds some out.
+    """
+    given = 0 if test is None else test.count
+    problem = find_problem(series, settings)
+    every = series if test is None else join(series, test)
+    target, labels = _target(series, every, problem, settings)
+    if problem.by_time:
+        parts = split_by_time(every, problem, settings, given)
+    else:
+        stratify = labels if problem.kind == "classification" and not problem.each else None
+        parts = split_by_series(every, problem, settings, stratify, given)
+    used = _rows_of(parts["train"], len(every.values))
+    scaling = fit_scaling(every.values, used, settings.scale, every.channels)
+    values = fill_missing(every, parts, scaling, settings.missing)
+    if problem.kind == "classification":
+        return Prepared(every, settings, problem, parts, scaling, Scaling((), ()), Flat(values, target.long()))
+    if problem.kind == "forecasting":
+        chosen = [every.channels.index(name) for name in _forecast_names(every, settings)]
+        own = Scaling(tuple(scaling.mean[at] for at in chosen), tuple(scaling.deviation[at] for at in chosen))
+        return Prepared(every, settings, problem, parts, scaling, own, Flat(values, values[:, chosen]))
+    counted = used if problem.each else _series_of(parts["train"], every.count)
+    own = fit_scaling(target, counted, settings.scale, problem.outputs)
+    return Prepared(every, settings, problem, parts, scaling, own, Flat(values, own.apply(target).float()))
+
+
+def join(first: SeriesSet, second: SeriesSet) -> SeriesSet:
+    """Return the series of both, which must have the same channels and targets of the same kind.
+
+    Raises:
+        DataError: They do not.
+    """
+    if first.channels != second.channels:
+        differing = sorted({*first.channels} ^ {*second.channels}) or [*second.channels]
+        raise DataError(
+            f"The test series must have the channels of the others, {', '.join(first.channels[:20])}, in this order, but "
+            f"{differing[0]!r} differs."
+        )
+    target = _join_targets(first.target, second.target)
+    both_times = first.times is not None and second.times is not None
+    both_groups = first.groups is not None and second.groups is not None
+    return SeriesSet(
+        torch.cat([first.values, second.values]), torch.cat([first.lengths, second.lengths]), first.channels,
+        (*first.names, *second.names), target,
+        torch.cat([first.times, second.times]) if both_times else None,  # type: ignore[list-item]
+        (*first.groups, *second.groups) if both_groups else None,  # type: ignore[misc]
+        (*first.files, *second.files), first.notes,
+    )  # fmt: skip
+
+
+def _join_targets(first: RawTarget | None, second: RawTarget | None) -> RawTarget | None:
+    if first is None or second is None:
+        if first is not second:
+            raise DataError("The test series and the others must both have a target, but only one of them has.")
+        return None
+    if (first.names, first.each, first.texts is None) != (second.names, second.each, second.texts is None):
+        raise DataError(
+            f"The test series must have the target of the others, {', '.join(first.names)}, of the same kind, but do not."
+        )
+    texts = None if first.texts is None or second.texts is None else (*first.texts, *second.texts)
+    numbers = None if first.numbers is None or second.numbers is None else torch.cat([first.numbers, second.numbers])
+    return replace(first, texts=texts, numbers=numbers)
+
+
+def _target(
+    series: SeriesSet, every: SeriesSet, problem: Problem, settings: SeriesSettings
+) -> tuple[Tensor, Tensor | None]:
+    """Return the targets as numbers, and the classes where there are some."""
+    target = every.target
+    if problem.kind == "forecasting" or target is None:
+        return torch.zeros(0), None
+    if problem.kind == "regression":
+        return target.numbers if target.numbers is not None else torch.zeros(0), None
+    codes = class_codes(target, problem.outputs, f"`{settings.test_data or settings.data}`")
+    return codes, codes
+
+
+def _rows_of(segments: Segments, count: int) -> Tensor:
+    """Return which of all rows lie in some segments, (S,)."""
+    change = torch.zeros(count + 1, dtype=torch.int64)
+    change.index_add_(0, segments.start, torch.ones_like(segments.start))
+    change.index_add_(0, segments.stop, -torch.ones_like(segments.stop))
+    return change[:-1].cumsum(0) > 0
+
+
+def _series_of(segments: Segments, count: int) -> Tensor:
+    """Return which of all series have a segment, (N,)."""
+    found = torch.zeros(count, dtype=torch.bool)
+    found[segments.series] = True
+    return found
+
+
+def _forecast_names(series: SeriesSet, settings: SeriesSettings) -> tuple[str, ...]:
+    return series.channels if settings.target is None else tuple(name.strip() for name in settings.target.split(","))

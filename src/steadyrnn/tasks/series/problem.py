@@ -1,0 +1,248 @@
+"""What is asked of some series: classes, numbers or the future, of each series, of each step or of windows."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from steadyrnn.errors import ArgumentError, DataError, not_among
+from steadyrnn.tasks.reshape import features_per_step
+
+from .records import RawTarget, SeriesSet
+from .settings import SeriesSettings
+
+__all__ = ["KINDS", "Problem", "class_codes", "find_problem"]
+
+KINDS = ("classification", "regression", "forecasting")
+_FEW = 20
+"""Whole numbers with at most as many different values are classes, unless the user says otherwise."""
+_STEPS = 256
+"""Steps up to which a network reads series of several channels one by one."""
+_WINDOW = 200
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be predicted from what.
+
+    Args:
+        kind: Of :data:`KINDS`.
+        each: Whether every step has a target; else the last step of a series or window answers.
+        outputs: Names of the classes, or of the numbers to predict, in the order of the network's outputs.
+        horizon: Steps to forecast, 0 for the other kinds.
+        window: Steps of a window; None reads whole series.
+        stride: Steps from one training window to the next.
+        bptt: Steps of truncated backpropagation; None where the state is not carried along.
+        patch: Steps that are read at once.
+        by_time: Whether parts are split by time; else by series.
+        reasons: How this came about, a sentence each.
+    """
+
+    kind: str
+    each: bool
+    outputs: tuple[str, ...]
+    horizon: int = 0
+    window: int | None = None
+    stride: int = 1
+    bptt: int | None = None
+    patch: int = 1
+    by_time: bool = False
+    reasons: tuple[str, ...] = ()
+
+
+def find_problem(series: SeriesSet, settings: SeriesSettings) -> Problem:
+    """Return what the settings ask of some series; what they leave open is chosen, with a reason.
+
+    Args:
+        series: As they were read.
+        settings: As the user gave them.
+
+    Raises:
+        ArgumentError: Settings contradict each other or the series.
+        DataError: There is one class only, or nothing to predict.
+    """
+    _check_words(settings)
+    problem = _find_kind(series, settings)
+    problem = _find_split(series, settings, problem)
+    problem = _find_reading(series, settings, problem)
+    return _find_patch(series, settings, problem)
+
+
+def class_codes(target: RawTarget, classes: tuple[str, ...], where: str) -> Tensor:
+    """Return the number of each label among the classes, int64.
+
+    Raises:
+        DataError: A label is not among them; ``where`` says of what.
+    """
+    place = {name: number for number, name in enumerate(classes)}
+    labels = _labels(target)
+    unknown = next((label for label in labels if label not in place), None)
+    if unknown is not None:
+        raise DataError(f"{where} has the class {unknown!r}, but the network knows {', '.join(classes[:20])} only.")
+    return torch.tensor([place[label] for label in labels])
+
+
+def _labels(target: RawTarget) -> list[str]:
+    """Return a target as texts; whole numbers are written as such."""
+    if target.texts is not None:
+        return [*target.texts]
+    numbers: Tensor = torch.zeros(0, 1) if target.numbers is None else target.numbers
+    return [_number_word(value) for value in numbers[:, 0].tolist()]
+
+
+def _number_word(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _check_words(settings: SeriesSettings) -> None:
+    """Refuse words that are not known, and numbers out of range."""
+    words = {
+        "kind": ("auto", *KINDS), "split": ("auto", "series", "time"), "missing": ("refuse", "interpolate", "mask"),
+        "scale": ("standard", "none"), "weights": ("none", "balanced"), "layout": ("auto", "long", "rows"),
+    }  # fmt: skip
+    for name, known in words.items():
+        if getattr(settings, name) not in known:
+            raise ArgumentError(not_among(name, getattr(settings, name), known))
+    for name in ("horizon", "window", "stride", "bptt", "patch"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ArgumentError(f"`{name}` must be at least 1, but is {value}.")
+    for name in ("validation", "test"):
+        value = getattr(settings, name)
+        if not 0 < value < 1:
+            raise ArgumentError(f"`{name}` must be a fraction between 0 and 1, but is {value}.")
+    if settings.validation + settings.test >= 1:
+        total = settings.validation + settings.test
+        raise ArgumentError(f"`validation` and `test` must leave something to train on, but their sum is {total:g}.")
+
+
+def _find_kind(series: SeriesSet, settings: SeriesSettings) -> Problem:
+    kind, target = settings.kind, series.target
+    if kind == "forecasting" or (kind == "auto" and settings.horizon is not None):
+        return _forecasting(series, settings)
+    if settings.horizon is not None:
+        raise ArgumentError(f"`horizon` belongs to forecasting, but `kind` is {kind!r}. Leave one of them out.")
+    if target is None:
+        raise ArgumentError(
+            "`target` must name the columns to predict, but is not given. There are "
+            f"{_listed(series.channels)}. To forecast the series themselves give `horizon`, the number of steps."
+        )
+    whole = target.numbers is not None and bool((target.numbers == target.numbers.round()).all())
+    values = [] if target.numbers is None else target.numbers.unique(dim=0).tolist()
+    if kind == "auto":
+        few = target.texts is not None or (whole and len(target.names) == 1 and len(values) <= _FEW)
+        kind = "classification" if few else "regression"
+    if kind == "regression":
+        return _regression(target)
+    if target.texts is None and not (whole and len(target.names) == 1):
+        raise ArgumentError(
+            f"`kind` is 'classification', but the target {_listed(target.names)} holds numbers that are not whole, or several "
+            "columns. Use `kind` 'regression'."
+        )
+    return _classification(target, len(values))
+
+
+def _classification(target: RawTarget, distinct: int) -> Problem:
+    names = {*_labels(target)}
+    classes = tuple(sorted(names) if target.texts is not None else sorted(names, key=float))
+    if len(classes) < 2:
+        raise DataError(f"The target {target.names[0]!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
+    what = "text" if target.texts is not None else f"{distinct} different whole numbers"
+    where = "every step" if target.each else "each series"
+    reason = f"classification: the target {target.names[0]!r} holds {what}, one for {where}"
+    return Problem("classification", target.each, classes, reasons=(reason,))
+
+
+def _regression(target: RawTarget) -> Problem:
+    if target.numbers is None:
+        raise ArgumentError(f"`kind` is 'regression', but the target {target.names[0]!r} holds text. Use 'classification'.")
+    where = "every step" if target.each else "each series"
+    return Problem(
+        "regression", target.each, target.names, reasons=(f"regression: {_listed(target.names)} as numbers of {where}",)
+    )
+
+
+def _forecasting(series: SeriesSet, settings: SeriesSettings) -> Problem:
+    horizon = 1 if settings.horizon is None else settings.horizon
+    wanted = series.channels if settings.target is None else tuple(name.strip() for name in settings.target.split(","))
+    unknown = next((name for name in wanted if name not in series.channels), None)
+    if unknown is not None:
+        raise ArgumentError(not_among("target", unknown, series.channels))
+    if settings.weights != "none":
+        raise ArgumentError("`weights` belongs to classification, but the task is to forecast.")
+    reason = f"forecasting: the next {_count(horizon, 'step')} of {_listed(wanted)}"
+    outputs = wanted if horizon == 1 else tuple(f"{name}+{step}" for step in range(1, horizon + 1) for name in wanted)
+    return Problem("forecasting", False, outputs, horizon, reasons=(reason,))
+
+
+def _find_split(series: SeriesSet, settings: SeriesSettings, problem: Problem) -> Problem:
+    several = series.count >= (3 if settings.test_data is None else 2)
+    of_steps = problem.each or problem.kind == "forecasting"
+    if series.groups is not None and settings.split == "time":
+        raise ArgumentError("`group` and a split by time cannot both be given: groups would be divided.")
+    by_time = settings.split == "time" or (settings.split == "auto" and series.groups is None and (of_steps or not several))
+    if not by_time and not several:
+        raise ArgumentError(f"`split` is by series, but there are {series.count}. Use `split` 'time'.")
+    if by_time and not of_steps and series.times is None:
+        why = "one target for each series" if several else f"only {_count(series.count, 'series')}, with one target"
+        raise ArgumentError(f"A split by time needs the column of times, `time`, where there is {why}.")
+    how = "by time: training, then validation, then test" if by_time else "by series"
+    if series.groups is not None:
+        how += f", with whole groups ({len({*series.groups})} of them)"
+    return replace(problem, by_time=by_time, reasons=(*problem.reasons, f"split {how}"))
+
+
+def _find_reading(series: SeriesSet, settings: SeriesSettings, problem: Problem) -> Problem:
+    """Choose between whole series, windows and truncated backpropagation."""
+    of_steps = problem.each or problem.kind == "forecasting"
+    if settings.bptt is not None:
+        if not of_steps:
+            raise ArgumentError("`bptt` needs a target at every step, or a forecast, but each series has one target.")
+        if settings.window is not None or settings.stride is not None:
+            raise ArgumentError("`bptt` and `window` (or `stride`) cannot both be given: long series are read in one way.")
+        reason = f"state carried along the series, gradients through {settings.bptt} steps"
+        return replace(problem, each=True, bptt=settings.bptt, reasons=(*problem.reasons, reason))
+    if not of_steps:
+        for name in ("window", "stride"):
+            if getattr(settings, name) is not None:
+                raise ArgumentError(f"`{name}` needs a target at every step, or a forecast, but each series has one target.")
+        return problem
+    shortest = int(series.lengths.max())
+    room = max(2, int(shortest * min(settings.validation, settings.test) if problem.by_time else shortest))
+    if problem.kind == "forecasting":
+        usual = min(max(8 * problem.horizon, 32), 512, max(1, room // 2 - problem.horizon))
+    else:
+        usual = min(_WINDOW, room)
+    window = usual if settings.window is None else settings.window
+    stride = settings.stride or max(1, window // (10 if problem.kind == "forecasting" else 2))
+    reason = f"windows of {_count(window, 'step')}, one every {_count(stride, 'step')} in training"
+    return replace(problem, window=window, stride=stride, reasons=(*problem.reasons, reason))
+
+
+def _find_patch(series: SeriesSet, settings: SeriesSettings, problem: Problem) -> Problem:
+    """Choose how many steps are read at once."""
+    if problem.each:
+        if settings.patch not in (None, 1):
+            raise ArgumentError("`patch` must be 1 where every step has a target.")
+        return problem
+    length = problem.window or int(series.lengths.double().median())
+    if settings.patch is not None:
+        patch = settings.patch
+    elif len(series.channels) == 1 and problem.window is None:
+        even = int(series.lengths.min()) == int(series.lengths.max())
+        patch = features_per_step(length) if even else 1
+        patch = patch if patch > 1 else max(1, round(length**0.5 / 2))
+    else:
+        patch = -(-length // _STEPS)
+    if patch > length:
+        raise ArgumentError(f"`patch` must be at most {length}, the usual length of a series, but is {patch}.")
+    reasons = problem.reasons if patch == 1 else (*problem.reasons, f"the network reads {patch} steps at once")
+    return replace(problem, patch=patch, reasons=reasons)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 or what == "series" else "s")

@@ -1,0 +1,179 @@
+"""Which steps are for training, for validation and for the test: by series, by group or by time."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steadyrnn.errors import DataError
+from steadyrnn.tasks.hashing import Stream, permutation
+
+from .problem import Problem
+from .records import SeriesSet
+from .settings import SeriesSettings
+
+__all__ = ["PARTS", "Segments", "split_by_series", "split_by_time"]
+
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Runs of successive steps, each of one series; steps of two parts never mix.
+
+    Args:
+        start: First row of each in the values of all series, (K,).
+        stop: The row behind its last, (K,).
+        series: Number of its series, (K,).
+    """
+
+    start: Tensor
+    stop: Tensor
+    series: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """Steps of each, (K,)."""
+        return self.stop - self.start
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def split_by_series(
+    series: SeriesSet, problem: Problem, settings: SeriesSettings, labels: Tensor | None, given: int = 0
+) -> dict[str, Segments]:
+    """Return whole series for each part.
+
+    Series of a group stay together. Otherwise each class is divided in the same proportions, as far as its series allow. What
+    is drawn depends on ``settings.seed``, the names of groups and the order of series alone.
+
+    Args:
+        series: All of them, those of a test file last.
+        problem: What is asked.
+        settings: Fractions, and the seed.
+        labels: Class of each series; None where there are none.
+        given: How many of the last series are the test; 0 draws some.
+
+    Raises:
+        DataError: There are too few series, or groups, for three parts.
+    """
+    count = series.count - given
+    fractions = {"test": 0.0 if given else settings.test, "validation": settings.validation}
+    if series.groups is not None:
+        chosen = _draw_groups(series.groups[:count], fractions, settings.seed)
+    else:
+        chosen = _draw(labels[:count] if labels is not None else torch.zeros(count), fractions, settings.seed)
+    if given:
+        chosen["test"] = [*range(count, series.count)]
+    _refuse_shared_groups(series, chosen)
+    for part in PARTS:
+        if not chosen[part]:
+            what = "groups" if series.groups is not None else "series"
+            raise DataError(f"There are too few {what} to hold some out: none is left for the {part} part. Give more of them.")
+    starts = series.starts
+    return {
+        part: Segments(starts[rows], starts[rows] + series.lengths[rows], rows)
+        for part in PARTS
+        for rows in [torch.tensor(sorted(chosen[part]))]
+    }
+
+
+def _draw(labels: Tensor, fractions: Mapping[str, float], seed: int) -> dict[str, list[int]]:
+    """Divide the members of each class; rounding never takes the last one from training."""
+    order = permutation(seed, Stream.SYSTEM, len(labels)).tolist()
+    members: dict[float, list[int]] = defaultdict(list)
+    for row in order:
+        members[float(labels[row])].append(row)
+    chosen: dict[str, list[int]] = {part: [] for part in PARTS}
+    owed = dict.fromkeys(fractions, 0.0)
+    for _, rows in sorted(members.items()):
+        rest = [*rows]
+        for part, fraction in fractions.items():  # what one class lost by rounding, the next gives
+            owed[part] += fraction * len(rows)
+            taken = min(max(0, round(owed[part])), max(0, len(rest) - 1))
+            owed[part] -= taken
+            chosen[part] += rest[:taken]
+            rest = rest[taken:]
+        chosen["train"] += rest
+    return chosen
+
+
+def _draw_groups(groups: Sequence[str], fractions: Mapping[str, float], seed: int) -> dict[str, list[int]]:
+    """Fill the parts with whole groups, in a drawn order, until each has its share of the series."""
+    names = sorted({*groups})
+    members = {name: [row for row, group in enumerate(groups) if group == name] for name in names}
+    waiting = [names[place] for place in permutation(seed, Stream.SYSTEM, len(names)).tolist()]
+    chosen: dict[str, list[int]] = {part: [] for part in PARTS}
+    for part, fraction in fractions.items():
+        while fraction and len(waiting) > 1 and len(chosen[part]) < fraction * len(groups):
+            chosen[part] += members[waiting.pop()]
+    for name in waiting:
+        chosen["train"] += members[name]
+    return chosen
+
+
+def _refuse_shared_groups(series: SeriesSet, chosen: Mapping[str, Sequence[int]]) -> None:
+    """Refuse a test file that has a group of the others."""
+    if series.groups is None:
+        return
+    found = {part: {series.groups[row] for row in rows} for part, rows in chosen.items()}
+    shared = sorted(found["test"] & (found["train"] | found["validation"]))
+    if shared:
+        raise DataError(f"The group {shared[0]!r} is among the test series and among the others; it must not be in both.")
+
+
+def split_by_time(series: SeriesSet, problem: Problem, settings: SeriesSettings, given: int = 0) -> dict[str, Segments]:
+    """Return the steps before a first date for training, those before a second for validation, the rest for the test.
+
+    With a column of times and several series, the dates are the same for all of them. Otherwise they are fractions of each
+    series. A series with one target belongs to the part in which it lies as a whole; one across a date is left out.
+
+    Args:
+        series: All of them, those of a test file last.
+        problem: What is asked.
+        settings: Fractions.
+        given: How many of the last series are the test.
+
+    Raises:
+        DataError: A part has no step.
+    """
+    count = series.count - given
+    test = 0.0 if given else settings.test
+    edges = _edges(series, count, 1 - test - settings.validation, 1 - test)
+    starts, stops = series.starts, series.starts + series.lengths
+    pieces: dict[str, list[tuple[int, int, int]]] = {part: [] for part in PARTS}
+    of_steps = problem.each or problem.kind == "forecasting"
+    for row in range(count):
+        start, stop = int(starts[row]), int(stops[row])
+        cuts = [start, *(min(max(int(edge), start), stop) for edge in edges[row]), stop]
+        for part, (a, b) in zip(PARTS, zip(cuts, cuts[1:], strict=False), strict=True):
+            if b > a and (of_steps or (a, b) == (start, stop)):
+                pieces[part].append((a, b, row))
+    if given:
+        pieces["test"] = [(int(starts[row]), int(stops[row]), row) for row in range(count, series.count)]
+    for part in PARTS:
+        if not pieces[part]:
+            raise DataError(
+                f"A split by time leaves nothing for the {part} part. Give more steps, or other fractions `validation` and `test`."
+            )
+    return {part: Segments(*torch.tensor(rows).unbind(1)) for part, rows in pieces.items()}
+
+
+def _edges(series: SeriesSet, count: int, first: float, second: float) -> Tensor:
+    """Return the rows at which validation and test begin, of each series, (N, 2)."""
+    starts, lengths = series.starts[:count], series.lengths[:count]
+    if series.times is None or count == 1:
+        return torch.stack([starts + (fraction * lengths).round().long() for fraction in (first, second)], 1)
+    rows = int(lengths.sum())
+    times = series.times[:rows]
+    ordered = times.sort().values
+    dates = [ordered[min(round(fraction * rows), rows - 1)] for fraction in (first, second)]
+    return torch.tensor(
+        [
+            [int(a) + int(torch.searchsorted(times[int(a) : int(a + n)], date)) for date in dates]
+            for a, n in zip(starts, lengths, strict=True)
+        ]
+    )
