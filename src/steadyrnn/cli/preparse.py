@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LISTS", "SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
+__all__ = ["LISTS", "PLURALS", "SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
 
 SHORT_FORMS = {
     "--model": "--model.name",
@@ -16,12 +16,22 @@ SHORT_FORMS = {
     "--device": "--train.device",
     "--threads": "--train.threads",
     "--data-dir": "--task.data_dir",
+    **{
+        f"--{name.replace('_', '-')}": f"--task.{name}"
+        for name in ("target", "series", "time", "group", "channels", "horizon", "window", "bptt", "missing", "test_data")
+    },
     "--train.average": "--train.average.name",
 }
 """Short forms of settings."""
 
 LISTS = {"--probe": "--train.probe.names"}
 """Short forms of settings that are lists: with names between commas, and again for more."""
+
+PLURALS = {
+    **{name: ("--seeds", re.compile(r"\.\.|,")) for name in ("--seed", "--train.seed")},
+    **{name: ("--models", re.compile(",")) for name in ("--model", "--model.name")},
+}
+"""Options that several values can be given to, their plurals, and what several values have in them."""
 
 _NEGATIVE = re.compile(r"-(\d+(_\d+)*(\.\d+)?|\.\d+)")
 
@@ -53,6 +63,7 @@ def write_out(words: Sequence[str], forms: Mapping[str, str] = SHORT_FORMS) -> l
         ['addition', '--train.probe.names=[margin,dead-units,spectrum]']
     """
     rest, listed, place = list[str](), dict[str, list[str]](), 0
+    words = _name_several(words)
     while place < len(words):
         name, equals, value = words[place].partition("=")
         if words[place] == "--":
@@ -65,6 +76,23 @@ def write_out(words: Sequence[str], forms: Mapping[str, str] = SHORT_FORMS) -> l
             rest.append(_write_out(words[place], forms))
         place += 1
     return [*rest, *(f"{name}=[{','.join(values)}]" for name, values in listed.items()), *words[place:]]
+
+
+def _name_several(words: Sequence[str]) -> list[str]:
+    """Return the words with ``--seed`` and ``--model`` in the plural where several are given.
+
+    Example:
+        >>> _name_several(["--seed", "0..4", "--model=lstm,gru", "--seed", "3"])
+        ['--seeds', '0..4', '--models=lstm,gru', '--seed', '3']
+    """
+    named, ended = list[str](), False
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        ended = ended or word == "--"
+        given = value if equals else next(iter(words[place + 1 : place + 2]), "")
+        several = name in PLURALS and not ended and PLURALS[name][1].search(given)
+        named.append(f"{PLURALS[name][0]}{equals}{value}" if several else word)
+    return named
 
 
 def _write_out(word: str, forms: Mapping[str, str]) -> str:

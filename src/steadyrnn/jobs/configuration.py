@@ -39,6 +39,11 @@ class Configuration:
     model: ModelSettings
     train: TrainSettings
 
+    @property
+    def label(self) -> str:
+        """What the folder of its runs is called: the task's name, or that of a user's own file."""
+        return self.task.label or self.task_name
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form it is stored in; options of the model that were left open are left out.
 

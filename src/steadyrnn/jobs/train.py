@@ -132,7 +132,7 @@ def open_new(
 ) -> Run:  # fmt: skip
     """Make the folder of a run, at a new place below ``out`` or as ``folder``; ``more`` goes into its environment."""
     environment = {TABLE: table_record(choose_device(configuration.train.device)), **more}
-    names = configuration.task_name, configuration.model.name
+    names = configuration.label, configuration.model.name
     return _begin(Run.create(out, *names, configuration.to_dict(), [*command], environment, folder), tensorboard, facts)
 
 

@@ -212,7 +212,7 @@ def _open_all(
                 runs[seed] = stack.enter_context(open_stored(own, seed_folder(folder, seed), tensorboard))
                 refuse_differences({"train": runs[seed].config["train"]}, {"train": asdict(own.train)})
         else:
-            folder = make_run_folder(out, configuration.task_name, configuration.model.name)
+            folder = make_run_folder(out, configuration.label, configuration.model.name)
             write_plan(folder, plan)
             more = {"group": {"seeds": [*plan.seeds]}} if plan.together else {}
             for seed in plan.seeds:

@@ -23,6 +23,7 @@ _OF_INPUT_WEIGHTS = ("init_std", "input_scale", "frozen")
 _JOINT_TIME: dict[str, Any] = {name: value for name, value in _TIME.items() if name not in _OF_INPUT_WEIGHTS}
 """Of a system whose set holds the input weights too: it chooses their start, and its projection moves them."""
 _SPECTRAL: dict[str, Any] = {"reflectors": 16, "center": 1.0, "radius": 0.1, "sigma": "sigmoid"}
+_BELOW_ONE: dict[str, Any] = {"reflectors": 32, "center": 0.97, "radius": 0.025}
 _INIT: dict[str, Any] = {"init": None}
 _FREE_INIT: dict[str, Any] = {**_INIT, "recurrent_std": None}
 _GRU_TIME: dict[str, Any] = {**_TIME, "reset_after": True, "gate_bias": None}
@@ -116,6 +117,11 @@ _RECORDS = (
     System(
         "spectral", "singular values in an interval, reflections on both sides (Spectral-RNN)",
         _ZHANG, _elman("leaky_relu", **_SPECTRAL),
+        Blueprint(_RNN, *_IN_AN_INTERVAL),
+    ),
+    System(
+        "stable-spectral", "singular values in an interval below 1: a contraction that forgets slowly",
+        _ZHANG, _elman("abs", **{**_SPECTRAL, **_BELOW_ONE}),
         Blueprint(_RNN, *_IN_AN_INTERVAL),
     ),
     System(

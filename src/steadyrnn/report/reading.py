@@ -51,8 +51,10 @@ class Trial:
 
     @property
     def task(self) -> str:
-        """The task's name."""
-        return str(mapping(self.config.get("task")).get("name", "unnamed task"))
+        """The task's name, or that of a user's own file."""
+        task = mapping(self.config.get("task"))
+        data = task.get("data")
+        return Path(data).stem if isinstance(data, str) and data else str(task.get("name", "unnamed task"))
 
     @property
     def model(self) -> str:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -69,6 +69,14 @@ class Task(ABC):
     @abstractmethod
     def baselines(self) -> Mapping[str, float]:
         """Scores, by the names of :meth:`summary`, of the best constant answer; may be empty."""
+
+    def references(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the test scores of simple methods by name, beside which a network is shown; none here."""
+        return {}
+
+    def data_facts(self) -> Mapping[str, Any]:
+        """Return what is to be noted of the data as JSON, such as files and scaling; nothing here."""
+        return {}
 
     @abstractmethod
     def epoch_steps(self, batch_size: int) -> int:

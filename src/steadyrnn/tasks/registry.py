@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrnn.errors import ArgumentError, not_among
 
+from .series.settings import SeriesSettings
 from .settings import (
     AdditionSettings,
     BibtexSettings,
@@ -43,7 +44,8 @@ class TaskRecord:
         recipe: Dotted settings that training starts from, with any model: ``{"train.steps": 3000}``.
         model_recipes: More of them for a model by name, on top of ``recipe``.
         reads: ``"time"`` where its inputs are sequences, ``"row"`` where they are vectors.
-        data: The data set it reads, a name of ``DATA_SETS``; None where examples are drawn.
+        data: The data set it reads, a name of ``DATA_SETS``, or ``"own"`` for a file of the user's; None where examples are
+            drawn.
     """
 
     name: str
@@ -119,6 +121,10 @@ _SERIES: dict[str, Any] = {
     **{"train.epochs": 100, "train.batch_size": 64, "train.optimizer.lr": 3e-3, "train.stop.patience": 20},
     **{"model.width": 32, "model.learn_initial_state": True},
 }
+_OWN_SERIES: dict[str, Any] = {
+    **{"train.epochs": 200, "train.batch_size": 32, "train.evaluation_batch_size": 256, "train.stop.patience": 30},
+    **{"train.schedule.name": "cosine"},
+}
 
 _HERE = "steadyrnn.tasks"
 _RECORDS = (
@@ -135,6 +141,7 @@ _RECORDS = (
     TaskRecord("ptb", PtbSettings, f"{_HERE}.text:Language", _TEXT, data="ptb"),
     TaskRecord("wikitext-2", WikiText2Settings, f"{_HERE}.text:Language", _TEXT, data="wikitext-2"),
     TaskRecord("ucr", UcrSettings, f"{_HERE}.ucr:Ucr", _SERIES, data="ucr"),
+    TaskRecord("series", SeriesSettings, f"{_HERE}.series.task:make_series_task", _OWN_SERIES, data="own"),
     TaskRecord("bibtex", BibtexSettings, f"{_HERE}.multilabel:MultiLabel", _LABELS, reads="row", data="bibtex"),
     TaskRecord("mediamill", MediamillSettings, f"{_HERE}.multilabel:MultiLabel", _LABELS, reads="row", data="mediamill"),
 )

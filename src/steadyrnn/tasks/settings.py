@@ -43,6 +43,11 @@ class TaskSettings:
 
     seed: int = 0
 
+    @property
+    def label(self) -> str | None:
+        """What the folder of its runs is called, where that is not the task's name."""
+        return None
+
     def __post_init__(self) -> None:
         """Check the type of every value, so that a task meets only what it can read; ranges are the task's to check."""
         hints = get_type_hints(type(self))

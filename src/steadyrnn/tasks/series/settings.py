@@ -1,6 +1,8 @@
 """The settings of a task on a user's own series, free of torch: the command line reads them to show its help."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from steadyrnn.tasks.settings import TaskSettings
 
@@ -59,3 +61,8 @@ class SeriesSettings(TaskSettings):
     validation: float = 0.15
     test: float = 0.2
     test_data: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name of the file or folder, without what cannot stand in a name everywhere."""
+        return re.sub(r"[^A-Za-z0-9_.+-]+", "_", Path(self.data).stem).lstrip(".+-") or "series"

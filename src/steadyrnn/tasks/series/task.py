@@ -94,7 +94,7 @@ class SeriesTask(Task):
     def _columns(self) -> list[int]:
         return self.prepared.columns if self.problem.kind == "forecasting" else []
 
-    def facts(self) -> Mapping[str, Any]:
+    def data_facts(self) -> Mapping[str, Any]:
         """Return what is noted of the data: files, parts, and how a series is prepared for the network."""
         return self.prepared.facts()
 

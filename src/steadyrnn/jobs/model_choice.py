@@ -1,0 +1,67 @@
+"""Which network suits some series: by their length, their number and what the user wants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from steadyrnn.errors import ArgumentError, not_among
+from steadyrnn.tasks.base import Task
+
+__all__ = ["WANTS", "ModelChoice", "choose_model"]
+
+WANTS = {
+    "memory": "norms of gradients are kept through time, for series of many steps",
+    "stability": "a proven contraction: the state forgets, and small disturbances stay small",
+    "speed": "the fewest operations per step",
+}
+"""What a user can want, and what it means."""
+
+_LONG = 400
+"""Steps from which a network that keeps gradients is taken unless the user wants something else."""
+_MANY = 200_000
+"""Steps of an epoch from which a network has 128 units and not 64."""
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A network and why it was chosen.
+
+    Args:
+        settings: Dotted settings of the model.
+        reason: A sentence.
+    """
+
+    settings: Mapping[str, Any]
+    reason: str
+
+
+def choose_model(task: Task, want: str | None) -> ModelChoice:
+    """Return the network for a task.
+
+    Args:
+        task: The task.
+        want: Of :data:`WANTS`; None chooses between a GRU and a network that keeps gradients, by the length of the series.
+
+    Example:
+        >>> from steadyrnn.tasks.registry import make_task
+        >>> choose_model(make_task("addition", length=50), "stability").settings["model.name"]
+        'stable-spectral'
+    """
+    if want is not None and want not in WANTS:
+        raise ArgumentError(not_among("want", want, WANTS))
+    steps, examples = len(task.train_batch(0, 8).input), task.epoch_steps(1)
+    carried = task.interface.carries_state
+    width = 128 if steps * examples >= _MANY else 64
+    more: dict[str, Any] = {}
+    if want == "stability":
+        name, why = "stable-spectral", "its singular values lie from 0.945 to 0.995, so that it contracts by construction"
+    elif want == "memory" or (want is None and steps >= _LONG and not carried):
+        name, why, more = "spectral", "it keeps the norm of gradients through all steps", {"radius": 0.01, "reflectors": 32}
+    elif want == "speed":
+        name, why, width = "spectral", "an Elman network has the fewest operations per step, and this one learns", 32
+    else:
+        name, why = "gru", "a GRU learns quickly at this length"
+    wished = "no wish given" if want is None else f"--want {want}"
+    size = f"about {steps:,} steps, {examples:,} {'batches of one row' if carried else 'training examples'}"
+    settings = {f"model.{option}": value for option, value in {"name": name, "width": width, **more}.items()}
+    return ModelChoice(settings, f"{name} of {width} units: {why} ({wished}; {size})")

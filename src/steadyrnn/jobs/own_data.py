@@ -1,0 +1,95 @@
+"""Settings for a user's own data: what is left open is chosen after the data has been read, with a reason for each choice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steadyrnn.models.registry import SYSTEMS
+from steadyrnn.tasks.base import Task
+from steadyrnn.tasks.registry import make_task
+from steadyrnn.train.device import device_context
+
+from .configuration import Configuration
+from .model_choice import choose_model
+from .rate_test import find_rate
+from .recipes import configure
+
+__all__ = ["AUTO", "TASK", "Settled", "settle"]
+
+AUTO = "auto"
+"""The model's name that leaves the choice to us."""
+
+TASK = "series"
+"""The task that reads a user's own file."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A configuration of which nothing is open.
+
+    Args:
+        configuration: Task, model and training.
+        task: The task, its data read.
+        notes: How the choices came about, a sentence each.
+        facts: The same for machines.
+    """
+
+    configuration: Configuration
+    task: Task
+    notes: tuple[str, ...]
+    facts: dict[str, Any]
+
+
+def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None = None) -> Settled:
+    """Choose what a user left open: the model, the readout and the learning rate.
+
+    The model is chosen if none, or ``"auto"``, is named. A network with one answer per series, unless that is a forecast,
+    reads the mean of its states, so that one that forgets quickly still sees the whole series. The rate is that of a
+    :func:`~steadyrnn.jobs.rate_test.find_rate`.
+
+    Args:
+        given: Dotted settings, as the command line has them; ``task.data`` names the file.
+        want: What the user wants of the model, of :data:`~steadyrnn.jobs.model_choice.WANTS`.
+        task: The task of these settings, where it has been made already; None makes it.
+
+    Example:
+        >>> _ = Path("waves.csv").write_text("id,x,kind\\n" + "".join(
+        ...     f"{n},{(n % 2 + 1) * t % 3},{'ab'[n % 2]}\\n" for n in range(20) for t in range(9)))
+        >>> waves = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind", "train.epochs": 1}
+        >>> settled = settle({**waves, "train.device": "cpu", "train.optimizer.lr": 0.01})
+        >>> settled.configuration.model.name, settled.configuration.model.readout
+        ('gru', 'mean')
+    """
+    settings = dict(given)
+    for name in ("task.data", "task.test_data"):
+        if settings.get(name) is not None:
+            settings[name] = str(Path(settings[name]).absolute())
+    if task is None:
+        options = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("task.")}
+        task = make_task(TASK, **{name: value for name, value in options.items() if name != "name"})
+    notes, facts = list[str](), dict[str, Any]()
+    if settings.get("model.name", AUTO) == AUTO:
+        choice = choose_model(task, want)
+        settings = {**choice.settings, **settings, "model.name": choice.settings["model.name"]}
+        notes.append(choice.reason)
+        facts["model_choice"] = choice.reason
+    name = settings["model.name"]
+    if _reads_mean(task, name):
+        settings = {"model.readout": "mean", **settings}
+    configuration = configure(TASK, name, settings)
+    if "train.optimizer.lr" not in given:
+        with device_context(configuration.train):
+            found = find_rate(configuration, task)
+        configuration = configure(TASK, name, {**settings, "train.optimizer.lr": found.rate})
+        tried = ", ".join(f"{loss:.3g} at {rate:g}" for rate, loss in found.losses.items())
+        notes.append(f"learning rate {found.rate:g}: validation loss after {found.steps} steps is {tried}")
+        facts["rate_test"] = found.to_dict()
+    return Settled(configuration, task, tuple(notes), facts)
+
+
+def _reads_mean(task: Task, model: str) -> bool:
+    """Say whether a network reads the mean of its states unless the user says otherwise."""
+    system = SYSTEMS.get(model)
+    kind = task.data_facts().get("preparation", {}).get("kind")
+    return kind != "forecasting" and task.interface.reads == "last" and system is not None and "readout" in system.options
