@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from steadyrnn.tasks.settings import TaskSettings
+from ..settings import TaskSettings
 
 __all__ = ["SeriesSettings"]
 
