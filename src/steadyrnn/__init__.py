@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from steadyrnn.probes.gradient_flow import GradientFlow as GradientFlow
     from steadyrnn.probes.gradient_flow import gradient_flow as gradient_flow
     from steadyrnn.probes.spectrum import spectrum as spectrum
+    from steadyrnn.tasks.series.load import load_series as load_series
 
 __version__ = "0.1.0"
 
@@ -111,6 +112,7 @@ _PUBLIC: dict[str, str] = {
     "from_torch": "steadyrnn.layers.from_torch",
     "generalization_bound": "steadyrnn.bounds.generalization",
     "gradient_flow": "steadyrnn.probes.gradient_flow",
+    "load_series": "steadyrnn.tasks.series.load",
     "minimal_unitary_size": "steadyrnn.convert.unitary",
     "parameter_groups": "steadyrnn.constraints.optimizer",
     "penalty": "steadyrnn.constraints.optimizer",

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = ["RawTarget", "SeriesSet", "SourceFile"]
@@ -44,9 +46,9 @@ class RawTarget:
 
 @dataclass(frozen=True)
 class SeriesSet:
-    """Some series, one after another.
+    r"""Some series, one after another.
 
-    N series of lengths :math:`T_1, \\dots, T_N` and D channels are stored as :math:`S = \\sum T_i` rows.
+    N series of lengths :math:`T_1, \dots, T_N` and D channels are stored as :math:`S = \sum T_i` rows.
 
     Args:
         values: The channels, float64 ``(S, D)``; NaN where a value is missing.
@@ -80,6 +82,21 @@ class SeriesSet:
     def starts(self) -> Tensor:
         """Row at which each series begins, (N,)."""
         return self.lengths.cumsum(0) - self.lengths
+
+    @property
+    def series(self) -> list[NDArray[np.float64]]:
+        """The channels of each series, N arrays (T_i, D)."""
+        return [part.numpy() for part in self.values.split(self.lengths.tolist())]
+
+    @property
+    def labels(self) -> NDArray[np.float64] | NDArray[np.str_] | None:
+        """The target: texts (N,), or numbers (N,) or (N, C); of every step, S in the place of N. None where there is none."""
+        if self.target is None:
+            return None
+        if self.target.numbers is None:
+            return np.array(self.target.texts, dtype=np.str_)
+        numbers = self.target.numbers.numpy()
+        return numbers[:, 0] if numbers.shape[1] == 1 else numbers
 
     def take(self, series: Sequence[int]) -> "SeriesSet":
         """Return some of the series, in the order given."""

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from steadyrnn.tasks.settings import TaskSettings
+from ..settings import TaskSettings
 
 __all__ = ["SeriesSettings"]
 

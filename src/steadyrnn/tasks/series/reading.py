@@ -1,0 +1,26 @@
+"""What a reader returns: series, and where in the files each value stands."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .records import SeriesSet
+
+__all__ = ["Reading"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Series, and the place of each value.
+
+    Args:
+        series: What was read.
+        place: Returns the place of the value in a row and a channel of ``series.values``, in words, for errors:
+            ``data.csv, line 7, column 'x'``.
+    """
+
+    series: SeriesSet
+    place: Callable[[int, int], str]
+
+    def with_notes(self, *notes: str) -> "Reading":
+        """Return the same with notes before the others."""
+        return replace(self, series=replace(self.series, notes=(*notes, *self.series.notes)))

@@ -1,0 +1,105 @@
+"""What is to be predicted: the target columns, of each row or of each series."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from steadyrnn.errors import DataError
+
+from .records import RawTarget
+from .roles import check_finite, check_numbers
+from .table import Column, Integers, Table
+
+__all__ = ["check_varied", "reduce_target", "target_of_rows"]
+
+
+def target_of_rows(table: Table, columns: Sequence[Column]) -> RawTarget | None:
+    """Return the target of each row; None if no column is one.
+
+    A single column whose cells are all numbers is numbers, any other one texts. Several must be numbers.
+    """
+    if not columns:
+        return None
+    names = tuple(column.name for column in columns)
+    if len(columns) == 1 and len(columns[0].wrong):
+        return RawTarget(names, texts=tuple(texts_of(table, columns[0], "a target")), each=True)
+    for column in columns:
+        _check_filled(table, column)
+        check_numbers(table, column)
+    numbers = np.stack([column.numbers for column in columns], axis=1)  # (R, C)
+    return RawTarget(names, numbers=torch.from_numpy(numbers), each=True)
+
+
+def texts_of(table: Table, column: Column, what: str) -> list[str]:
+    """Return the texts of a column in which no cell may be missing.
+
+    Args:
+        table: That the column is in.
+        column: The column.
+        what: A cell of it is, in words.
+    """
+    if column.seconds is None and column.kind.endswith(")"):  # a nested type
+        raise DataError(
+            f"{table.source.path}, column {column.name!r} must hold texts or numbers, but is of type {column.kind}."
+        )
+    texts = column.texts()
+    filled = [text for text in texts if text is not None]
+    if len(filled) < len(texts):
+        raise _missing(table, column, texts.index(None), what)
+    return filled
+
+
+def reduce_target(target: RawTarget, order: Integers, lengths: Integers) -> RawTarget:
+    """Return the target of series from that of rows: one per series if it is constant within each, and there are several.
+
+    Args:
+        target: Of each row.
+        order: Row of each step, (S,).
+        lengths: Steps of each series, (N,).
+    """
+    starts = np.cumsum(lengths) - lengths
+    if len(lengths) > 1 and _is_constant(target, order, starts, lengths):
+        order, each = order[starts], False
+    else:
+        each = True
+    if target.texts is not None:
+        return replace(target, texts=tuple(map(target.texts.__getitem__, order.tolist())), each=each)
+    numbers = None if target.numbers is None else target.numbers[torch.from_numpy(order)]
+    return replace(target, numbers=numbers, each=each)
+
+
+def check_varied(target: RawTarget, path: object) -> None:
+    """Refuse a target that is the same everywhere: there is nothing to learn."""
+    if target.texts is not None:
+        same = len(set(target.texts)) == 1
+    else:
+        same = target.numbers is not None and bool((target.numbers == target.numbers[:1]).all())
+    if same:
+        value = target.texts[0] if target.texts is not None else "the same number"
+        raise DataError(
+            f"{path}: the target {', '.join(target.names)} must have two values or more, but is {value!r} everywhere, so there "
+            "is nothing to learn."
+        )
+
+
+def _is_constant(target: RawTarget, order: Integers, starts: Integers, lengths: Integers) -> bool:
+    if target.texts is not None:
+        codes: dict[str, int] = {}
+        rows = np.array([codes.setdefault(text, len(codes)) for text in target.texts])[:, None]
+    else:
+        rows = target.numbers.numpy() if target.numbers is not None else np.zeros((0, 0))
+    rows = rows[order]
+    return bool((rows == np.repeat(rows[starts], lengths, axis=0)).all())
+
+
+def _check_filled(table: Table, column: Column) -> None:
+    missing = np.flatnonzero(np.isnan(column.numbers))
+    if len(missing) and not len(column.wrong):
+        raise _missing(table, column, int(missing[0]), "a target")
+    check_finite(table, column)
+
+
+def _missing(table: Table, column: Column, row: int, what: str) -> DataError:
+    return table.fault(row, column.name, f"must hold {what}, but is empty. Fill it in, or leave the row out.")

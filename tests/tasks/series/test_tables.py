@@ -1,0 +1,186 @@
+"""CSV and Parquet: what was written is read, to the bit."""
+
+import datetime
+import decimal
+import hashlib
+import io
+from pathlib import Path
+
+import polars
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import steadyrnn as sr
+from steadyrnn.tasks.locate import VARIABLE, data_folder, is_there
+from steadyrnn.tasks.series.records import SeriesSet
+from steadyrnn.tasks.ucr import read_ucr
+from steadyrnn.tasks.ucr_sets import ucr_set
+from tests.tasks.series.sets import as_long_csv, as_parquet, as_rows_csv, assert_same_series, series_sets
+
+any_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def load(folder: Path, text: str | bytes, name: str = "data.csv", **settings: object) -> SeriesSet:
+    file = folder / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return sr.load_series(file, **settings)
+
+
+@any_folder
+@given(series=series_sets(), seed=st.integers(0, 99))
+def test_rows_of_steps_in_any_order_are_read_back(tmp_path: Path, series: SeriesSet, seed: int) -> None:
+    found = load(tmp_path, as_long_csv(series, seed), series="id", time="t", target="kind")
+    assert_same_series(found.take([found.names.index(name) for name in series.names]), series)
+
+
+@any_folder
+@given(series=series_sets(missing=True))
+def test_rows_of_series_are_read_back(tmp_path: Path, series: SeriesSet) -> None:
+    found = load(tmp_path, as_rows_csv(series), target="kind", layout="rows", missing="mask")
+    assert_same_series(found, series, channels=len(series.channels) > 1, names=False, times=False)
+
+
+@any_folder
+@given(series=series_sets(missing=True))
+def test_parquet_is_read_back(tmp_path: Path, series: SeriesSet) -> None:
+    found = load(tmp_path, as_parquet(series), "data.parquet", series="id", time="t", target="kind", missing="mask")
+    assert_same_series(found, series)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_every_dialect_is_the_same_table(tmp_path: Path, delimiter: str, end: str, mark: str, quote: str) -> None:
+    rows = [["x", "y"], ["1", "2.5"], ["-3", " 4e1 "]]
+    text = mark + "".join(delimiter.join(f"{quote}{cell}{quote}" for cell in row) + end for row in rows)
+    found = load(tmp_path, text)
+    assert found.channels == ("x", "y")
+    assert found.values.tolist() == [[1.0, 2.5], [-3.0, 40.0]]
+    assert found.names == ("data",)
+
+
+@pytest.mark.parametrize("text", ["x\n1\n\n2\n\n", '"x"\n1\n\n2\n\n', "\nx\n1\n\n2\n"])
+def test_an_empty_line_of_one_column_is_a_missing_value(tmp_path: Path, text: str) -> None:
+    assert load(tmp_path, text, missing="mask").values[:, 0].isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("text", ["x,y\n1,2\n\n\n3,4\n\n", 'x,y\n1,2\n\n\n"3",4\n\n'])
+def test_blank_lines_between_rows_are_left_out_and_counted(tmp_path: Path, text: str) -> None:
+    assert load(tmp_path, text).values.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(sr.errors.DataError, match="line 5, column 'y'"):
+        load(tmp_path, text.replace("4", "four").replace("\n1,2", "\n1,2"), channels="y")
+
+
+@pytest.mark.parametrize("word", ["", "NaN", "nan", "NA", "null", "?", " "])
+def test_words_for_missing_values(tmp_path: Path, word: str) -> None:
+    assert load(tmp_path, f"x,y\n1,2\n3,{word}\n", missing="mask").values.isnan().tolist() == [[False, False], [False, True]]
+
+
+def test_dates_become_seconds_and_sort_the_rows(tmp_path: Path) -> None:
+    found = load(tmp_path, "when,x\n1970-01-02,2\n1970-01-01 00:00:01.5,1\n", time="when")
+    assert found.times.tolist() == [1.5, 86400.0]
+    assert found.values.tolist() == [[1.0], [2.0]]
+    zoned = load(tmp_path, "when,x\n1970-01-01T01:00+01:00,2\n1970-01-01T00:00:02Z,1\n", time="when")
+    assert zoned.times.tolist() == [0.0, 2.0]
+
+
+def test_types_of_parquet(tmp_path: Path) -> None:
+    days = [datetime.datetime(1970, 1, 2), datetime.datetime(1970, 1, 1)]
+    columns = {
+        "day": days,
+        "date": [day.date() for day in days],
+        "whole": [1, 2],
+        "half": polars.Series([0.5, None], dtype=polars.Float32),
+        "yes": [True, False],
+        "money": [decimal.Decimal("1.25"), None],
+        "kind": polars.Series(["a", "b"], dtype=polars.Categorical),
+        "code": ["01", "02"],
+    }
+    polars.DataFrame(columns).write_parquet(file := io.BytesIO())
+    for time in ("day", "date"):
+        found = load(tmp_path, file.getvalue(), "t.parquet", time=time, target="kind", missing="mask")
+        assert found.times.tolist() == [0.0, 86400.0]
+        assert found.channels == ("whole", "half", "yes", "money")
+        assert found.values.nan_to_num(-1.0).tolist() == [[2, -1, 0, -1], [1, 0.5, 1, 1.25]]
+        assert found.labels.tolist() == ["b", "a"]
+    assert load(tmp_path, file.getvalue(), "t.parquet", target="code", channels="whole").labels.tolist() == ["01", "02"]
+    assert "Column 'code' holds strings and is not read." in found.notes
+
+
+def test_a_target_that_is_constant_within_each_series_is_one_per_series(tmp_path: Path) -> None:
+    text = "id,x,y\na,1,5\nb,2,6\na,3,5\n"
+    assert load(tmp_path, text, series="id", target="y").labels.tolist() == [5.0, 6.0]
+    assert load(tmp_path, text.replace("3,5", "3,7"), series="id", target="y").labels.tolist() == [5.0, 7.0, 6.0]
+    assert load(tmp_path, text, target="y", channels="x").labels.tolist() == [5.0, 6.0, 5.0]
+
+
+def test_several_targets_are_numbers(tmp_path: Path) -> None:
+    found = load(tmp_path, "x,u,v\n1,2,3\n4,5,6\n", target="u, v")
+    assert found.channels == ("x",)
+    assert found.labels.tolist() == [[2, 3], [5, 6]]
+
+
+def test_what_is_forecast_is_a_channel(tmp_path: Path) -> None:
+    found = load(tmp_path, "x,u,v\n1,2,3\n4,5,6\n", target="u", horizon=1)
+    assert found.channels == ("x", "u", "v")
+    assert found.target is None
+    assert load(tmp_path, "x,u,v\n1,2,3\n4,5,6\n", target="u", channels="v", kind="forecasting").channels == ("v", "u")
+
+
+def test_groups_are_of_series(tmp_path: Path) -> None:
+    found = load(tmp_path, "id,who,x\n1,p,1\n2,q,2\n1,p,3\n", series="id", group="who")
+    assert found.groups == ("p", "q")
+    assert found.names == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("header", "channels"),
+    [
+        ("k,x_1,x_0,y_0,y_1", {"x": [2, 1], "y": [3, 4]}),
+        ("k,a1,a0,a2,a3", {"value": [2, 1, 3, 4]}),
+        ("k,x[0],x[1],y[0],y[1]", {"x": [1, 2], "y": [3, 4]}),
+        ("k,mon,tue,wed,thu", {"value": [1, 2, 3, 4]}),
+    ],
+)
+def test_names_of_steps_say_channel_and_order(tmp_path: Path, header: str, channels: dict[str, list[int]]) -> None:
+    found = load(tmp_path, f"{header}\na,1,2,3,4\nb,1,2,3,4\n", target="k", layout="rows")
+    assert found.channels == tuple(channels)
+    assert found.series[0].T.tolist() == list(channels.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "layout"),
+    [
+        ({"target": "k"}, "rows"),
+        ({"target": "k", "series": "s1"}, "long"),
+        ({"target": "k", "time": "s2"}, "long"),
+        ({"horizon": 2}, "long"),
+        ({}, "long"),
+    ],
+)
+def test_the_layout_is_chosen_and_said(tmp_path: Path, settings: dict[str, object], layout: str) -> None:
+    header = ",".join(["k", *(f"s{step}" for step in range(1, 10))])
+    rows = "".join(f"{row % 2},{','.join(str(step + row) for step in range(9))}\n" for row in range(3))
+    found = load(tmp_path, f"{header}\n{rows}", **settings)
+    assert f"`layout` {layout}" in found.notes[0]
+    assert (found.lengths.tolist() == [9, 9, 9]) == (layout == "rows")
+
+
+def test_the_file_is_named_with_its_checksum(tmp_path: Path) -> None:
+    (file,) = load(tmp_path, "x\n1\n").files
+    assert file.path == tmp_path / "data.csv"
+    assert file.size == 4
+    assert file.sha256 == hashlib.sha256(b"x\n1\n").hexdigest()
+
+
+@pytest.mark.skipif(not is_there("ucr"), reason=f"needs the UCR archive: {VARIABLE} names the data folder")
+def test_a_set_of_the_ucr_archive_is_what_its_own_reader_reads() -> None:
+    folder = data_folder()
+    train, _ = read_ucr(folder, ucr_set("CBF"))
+    file = next((folder / "ucr").rglob("CBF_TRAIN.tsv"))
+    found = sr.load_series(file, header=False, layout="rows", target="1")
+    assert torch.equal(found.values.float().view(len(train), -1), train.features)
+    assert (found.labels - 1).tolist() == train.targets.tolist()
