@@ -16,14 +16,23 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "train": Command(
-        "train", "train a network on a task; certificate and curves come with it", "TASK [--model NAME] [options]"
+        "train",
+        "train a network on a task or a file of yours; a certificate comes with it",
+        "TASK|DATA [--model NAME] [options]",
+    ),
+    "compare": Command(
+        "compare", "train several networks on a task or a file of yours; one table, one page", "TASK|DATA [options]"
     ),
     "eval": Command("evaluate", "score a trained network, or let it write text", "RUN [options]"),
     "certify": Command("certify", "say with proof how a network behaves", "RUN|FILE [options]"),
     "convert": Command("convert", "turn a trained network into an equivalent one", "RUN --to FORM [options]"),
     "report": Command("report", "write one page about one or many runs", "RUN... [options]"),
     "reproduce": Command("reproduce", "run tables and figures of the papers by name", "ID...|--list|--all [options]"),
-    "data": Command("data", "list data sets, check their files", "list|check [NAME...] [options]"),
+    "data": Command(
+        "data",
+        "say how a file of yours is understood; list data sets, check their files",
+        "describe DATA|list|check [NAME...] [options]",
+    ),
     "bench": Command("bench", "compare a training step with torch.nn on this machine", "[NAME...] [options]"),
     "completion": Command("completion", "print a script that completes commands in a shell", "SHELL"),
 }

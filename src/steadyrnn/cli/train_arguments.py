@@ -3,12 +3,13 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from steadyrnn.errors import RunError, printable, suggestion
 from steadyrnn.jobs.configuration import Configuration, complete_stored
+from steadyrnn.jobs.open_settings import AUTO, TASK, WANTS
 from steadyrnn.jobs.recipes import recipe
 from steadyrnn.jobs.seeds_file import MOST_SEEDS, read_plan, seed_folder
 from steadyrnn.jobs.settings_file import read_settings
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "FLAGS", "Request", "read", "train_parser"]
 
-EXAMPLES = (
+COMPARED = ("gru", "lstm", "spectral", "stable-spectral")
+"""What `steadyrnn compare` compares unless the user names models."""
+
+_TRAIN = (
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50",
     "steadyrnn train addition --model lstm --model.width 32 --task.length 20 --train.steps 50 --seed 1 --threads 1",
     "steadyrnn train recall --model urnn --model.nonlinearity abs --task.length 10 --train.steps 50 --train.optimizer.lr 1e-2",
@@ -37,7 +41,25 @@ EXAMPLES = (
     "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 10 --probe gradient-h0,margin",
     "steadyrnn train addition --model.width 16 --task.length 20 --train.steps 50 --seeds 0..4",
 )
+_COMPARE = (
+    "steadyrnn compare addition --models spectral,gru --model.width 16 --task.length 20 --train.steps 50",
+    "steadyrnn compare addition --models spectral,lstm --model.width 16 --task.length 20 --train.steps 50 --seeds 0..1 --json",
+)
+EXAMPLES: Mapping[str, tuple[str, ...]] = {"train": _TRAIN, "compare": _COMPARE}
+"""Examples of the commands that this parser serves."""
+
 _PRINT = {"--print_config": "Print the settings as a file for --config, and leave."}
+_SHORT = (
+    ("--model NAME", "--model.name NAME; several between commas are compared"),
+    ("--seed N", "--train.seed N, of weights and dropout; 0..4 or 0,2,5 as --seeds"),
+    ("--device D", "--train.device D: auto, cpu, cuda, cuda:1"),
+    ("--threads N", "--train.threads N"),
+    ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
+    ("--probe A,B", "--train.probe.names [A,B]: what is measured every --train.probe.every steps"),
+    ("--train.average NAME", "--train.average.name NAME: ema, mean"),
+    ("--target COLUMN", "--task.target COLUMN, of data of your own; likewise --series, --time, --group,"),
+    ("", "--channels, --horizon, --window, --bptt, --missing, --test-data"),
+)
 _ANSWER = {
     "--json": "Print one JSON object and nothing else on stdout.",
     "--quiet": "Print nothing but the folder of the run.",
@@ -49,7 +71,15 @@ FLAGS = ("-h", "--help", *_PRINT, *_ANSWER)
 
 @dataclass(frozen=True)
 class Request:
-    """What ``steadyrnn train`` is to do; ``several`` where it trains with several seeds, or goes on with such a call."""
+    """What ``steadyrnn train`` is to do.
+
+    Args:
+        configuration: Task, model and training; for data of one's own what is open in ``given`` is settled later.
+        several: Whether it trains with several seeds, or goes on with such a call.
+        models: Those to compare; empty where one is trained.
+        given: Dotted settings that the user gave.
+        want: What the user wants of a model that is not named.
+    """
 
     configuration: Configuration
     out: Path
@@ -60,12 +90,38 @@ class Request:
     print_config: bool = False
     seeds: tuple[int, ...] = ()
     several: bool = False
+    models: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+    want: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it trains on data of one's own, from the start: what is not given is settled once the data is read."""
+        return self.configuration.task_name == TASK and self.resume is None
 
 
-def read(argv: Sequence[str]) -> Request:
-    """Return what a command line asks for; leaves through ``SystemExit`` after help or a complaint."""
+class _RefusedError(Exception):
+    """A command line that cannot be carried out; the text says why."""
+
+
+def read(argv: Sequence[str], command: str = "train") -> Request:
+    """Return what a command line asks for; leaves through ``SystemExit`` after help or a complaint.
+
+    Args:
+        argv: The words behind the command.
+        command: ``train``, or another one with the same options.
+    """
+    try:
+        return _read(argv, command)
+    except _RefusedError as error:
+        print(printable(f"steadyrnn {command}: {error}"), file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _read(argv: Sequence[str], command: str) -> Request:
+    """Return what a command line asks for."""
     words = write_out(argv)
-    line = scan(words, FLAGS)
+    line = _name_data(scan(words, FLAGS))
     files = _read_files(line)
     stored: dict[str, Any] = {}
     for file in files:
@@ -73,14 +129,14 @@ def read(argv: Sequence[str]) -> Request:
     task = line.task or get_nested(stored, "task.name")
     for_help = "-h" in line.words or "--help" in line.words
     if task is None and not for_help:
-        _refuse_unknown(words)
+        _refuse_unknown(words, command)
         _refuse(f"which task? There are {', '.join(TASKS)}.")
     _check_name("task", task, TASKS)
     if line.resume is not None and task != get_nested(files[0], "task.name"):
         raise RunError(f"The task of the run to resume is {get_nested(files[0], 'task.name')!r}, but {task!r} is requested.")
     if for_help:
-        _show_help(line, stored, task)
-    parser = train_parser(task)
+        _show_help(line, stored, task, command)
+    parser = train_parser(task, command=command)
     values = None
     for file in files:
         values = parser.parse_object(file, namespace=values, defaults=False)
@@ -92,20 +148,30 @@ def read(argv: Sequence[str]) -> Request:
     return request
 
 
-def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None) -> None:
+def _name_data(line: CommandLine) -> CommandLine:
+    """Return the command line with a file or folder of the user's, where it has one in the place of a task, as a setting."""
+    word = line.task
+    if word is None or word in TASKS:
+        return line
+    if not os.path.exists(word) and not set(word) & {"/", ".", os.sep}:
+        return line  # a task, misspelled
+    return replace(line, task=TASK, words=[f"--task.data={word}", *line.words])
+
+
+def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None, command: str) -> None:
     """Print the help for a task and a model, with the settings that both start from, and leave."""
     model = value_of(line.words, "--model.name", FLAGS) or get_nested(stored, "model.name")
     _check_name("model", model, SYSTEMS)
-    parser = train_parser(task, model, for_help=True)
+    parser = train_parser(task, model, for_help=True, command=command)
     if task is not None and line.resume is None:
         width = value_of(line.words, "--model.width", FLAGS) or get_nested(stored, "model.width")
         parser.set_defaults({**recipe(task, model, _to_integer(width)), "task.name": task})
     parser.parse_args(line.words)
 
 
-def _refuse_unknown(words: Sequence[str]) -> None:
+def _refuse_unknown(words: Sequence[str], command: str) -> None:
     """Complain about an option that no task has: it may have hidden the task."""
-    parser = train_parser(None)
+    parser = train_parser(None, command=command)
     strange = unknown_option(parser, [word for word in words if not word.startswith("--task.")])
     if strange is not None:
         parser.error(strange)
@@ -124,9 +190,11 @@ def _to_integer(text: object) -> int | None:
         return None
 
 
-def train_parser(task: str | None, model: str | None = None, for_help: bool = False) -> "ArgumentParser":
+def train_parser(
+    task: str | None, model: str | None = None, for_help: bool = False, command: str = "train"
+) -> "ArgumentParser":
     """Return the parser for a task; without one it has only what all tasks share."""
-    parser = make_parser("train", _description(task), EXAMPLES)
+    parser = make_parser(command, _description(task, command), EXAMPLES[command])
     parser.add_argument(
         "--config", action="config", help="YAML or JSON file with any of the settings; a run's config.json fits."
     )
@@ -138,16 +206,17 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
         "--seeds", type=str | None, default=None,
         help="Train a network for each of these seeds of weights, 0..9 or 0,2,5, small ones as a group in one pass.",
     )  # fmt: skip
+    parser.add_argument(
+        "--models", type=str | None, default=None, help="Train these networks, names between commas, and compare them."
+    )
+    parser.add_argument(
+        "--want", type=str | None, default=None,
+        help="For data of your own, where no model is named: memory, stability or speed.",
+    )  # fmt: skip
     for name, help in _ANSWER.items():
         add_flag(parser, name, help)
     short = parser.add_argument_group("short forms")
-    for words, meaning in (
-        ("--model NAME", "--model.name NAME"), ("--seed N", "--train.seed N, of weights and dropout"),
-        ("--device D", "--train.device D: auto, cpu, cuda, cuda:1"), ("--threads N", "--train.threads N"),
-        ("--data-dir DIR", "--task.data_dir DIR, else the environment variable STEADYRNN_DATA"),
-        ("--probe A,B", "--train.probe.names [A,B]: what is measured every --train.probe.every steps"),
-        ("--train.average NAME", "--train.average.name NAME: ema, mean"),
-    ):  # fmt: skip
+    for words, meaning in _SHORT:
         short.description = f"{short.description or ''}{words:<21}{meaning}\n"
     parser.add_argument("--format", type=int | None, default=None, help=HIDDEN)
     parser.add_argument("--command", type=list[str], default=[], help=HIDDEN)
@@ -167,13 +236,21 @@ def train_parser(task: str | None, model: str | None = None, for_help: bool = Fa
     return parser
 
 
-def _description(task: str | None) -> str:
+def _description(task: str | None, command: str) -> str:
     """Return what the command does, with all tasks and models."""
-    lines = [
-        "Train a network on a task, certify it, and keep all of it in a folder: runs/TASK/MODEL/ID.",
-        "Ctrl-C saves; `--resume RUN` goes on as if nothing had happened. With --seeds: runs/TASK/MODEL/ID/seed-N, and",
-        "`--resume` takes runs/TASK/MODEL/ID.",
-    ]
+    lines = (
+        [
+            "Train several networks on a task or on a file of yours; print one table and write one page.",
+            "The table and the page are in runs/TASK/comparison/ID. Unless --models names others, these are compared:",
+            f"{', '.join(COMPARED)}. All options are those of `steadyrnn train`.",
+        ]
+        if command == "compare"
+        else [
+            "Train a network on a task or on a file of yours, certify it, and keep all of it in a folder: runs/TASK/MODEL/ID.",
+            "Ctrl-C saves; `--resume RUN` goes on as if nothing had happened. With --seeds: runs/TASK/MODEL/ID/seed-N, and",
+            "`--resume` takes runs/TASK/MODEL/ID.",
+        ]
+    )
     if task is not None:
         return "\n".join([*lines, "", f"task {task}: {TASKS[task].description}"])
     width = max(map(len, (*TASKS, *SYSTEMS)))
@@ -232,7 +309,16 @@ def _request(task: str, values: Any) -> Request:
     """Return the request of the values that were given; all others are the recipe's, or of a run to resume its own."""
     given = {name: value for name, value in values.items() if name.startswith(("task.", "model.", "train."))}
     model, width = given.get("model.name"), given.get("model.width")
+    if task == TASK and model == AUTO:
+        del given["model.name"]
+        model = None
     _check_name("model", model, SYSTEMS)
+    models = _read_models(values, model)
+    if task != TASK and values.get("want") is not None:
+        _refuse("--want belongs to data of your own: the tasks of this program have recipes.")
+    _check_name("wish", values.get("want"), WANTS)
+    if model is not None and values.get("want") is not None:
+        _refuse("--want and --model cannot both be given: a wish chooses a model.")
     resume = values.get("resume")
     start = recipe(task, model, width, given.get("train.schedule.name")) if resume is None else {}
     configuration = Configuration.from_dotted({**start, **given, "task.name": task})
@@ -240,7 +326,24 @@ def _request(task: str, values: Any) -> Request:
         bool(values.get(name)) for name in ("json", "quiet", "tensorboard", "print_config")
     )
     resumed = None if resume is None else Path(resume)
-    return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, quiet, tensorboard, print_config)
+    more = {"models": models, "given": given, "want": values.get("want")}
+    return Request(configuration, Path(values.get("out", "runs")), resumed, as_json, quiet, tensorboard, print_config, **more)
+
+
+def _read_models(values: Any, model: str | None) -> tuple[str, ...]:
+    """Return the models to compare; refuse what does not go with them."""
+    if values.get("models") is None:
+        return ()
+    names = tuple(name.strip() for name in values.get("models").split(","))
+    for name in names:
+        if name != AUTO:
+            _check_name("model", name, SYSTEMS)
+    if len({*names}) < len(names) or model is not None:
+        _refuse("--models must name different models, and --model cannot be given with it.")
+    for option in ("resume", "print_config", "want"):
+        if values.get(option):
+            _refuse(f"--models and --{option} cannot both be given: each model is trained from the start.")
+    return names
 
 
 def _read_several(line: CommandLine, given: Any) -> dict[str, Any]:
@@ -262,7 +365,6 @@ def _read_several(line: CommandLine, given: Any) -> dict[str, Any]:
         raise
 
 
-def _refuse(message: str) -> None:
-    """Complain about the command line, and leave."""
-    print(printable(f"steadyrnn train: {message}"), file=sys.stderr)
-    raise SystemExit(2)
+def _refuse(message: str) -> NoReturn:
+    """Complain about the command line."""
+    raise _RefusedError(message)

@@ -11,6 +11,7 @@ from .output import Output, short
 from .train_arguments import Request
 
 if TYPE_CHECKING:
+    from steadyrnn.jobs.own_data import Settled
     from steadyrnn.jobs.train_seeds import TrainedSeeds
 
 __all__ = ["train_several"]
@@ -18,7 +19,7 @@ __all__ = ["train_several"]
 _SPLITS = ("validation", "test")
 
 
-def train_several(request: Request, argv: Sequence[str]) -> int:
+def train_several(request: Request, argv: Sequence[str], settled: "Settled | None" = None) -> int:
     """Train a network for each seed, or go on with such a call; return the exit status: 1 if a network failed."""
     from steadyrnn.jobs.train_seeds import train_seeds
     from steadyrnn.train.signals import Interrupted
@@ -28,7 +29,7 @@ def train_several(request: Request, argv: Sequence[str]) -> int:
 
     def announce(folder: Path, facts: dict[str, Any], way: str) -> None:
         place.append(folder)
-        names = f"{configuration.model.name} on {configuration.task_name}"
+        names = f"{configuration.model.name} on {configuration.label}"
         output.note(f"runs {folder}: {names}, {facts['parameters']:,} parameters each")
         output.note(way)
 
@@ -36,6 +37,7 @@ def train_several(request: Request, argv: Sequence[str]) -> int:
         trained = train_seeds(
             configuration, request.seeds, request.out, resume=request.resume, tensorboard=request.tensorboard,
             progress="silent" if output.quiet else "auto", command=["steadyrnn", "train", *argv], announce=announce,
+            task=settled.task if settled is not None else None, facts=settled.facts if settled is not None else {},
         )  # fmt: skip
     except (Interrupted, KeyboardInterrupt):
         if place:
@@ -62,7 +64,7 @@ def _print(request: Request, output: Output, trained: "TrainedSeeds") -> None:
     for row in ("mean", "standard deviation"):
         key = row.replace(" ", "_")
         rows.append([row, *(short(summary[split][name][key]) for split, name in scores), "", ""])
-    names = f"{request.configuration.model.name} on {request.configuration.task_name}"
+    names = f"{request.configuration.model.name} on {request.configuration.label}"
     columns = ("seed", *(f"{split} {name}" for split, name in scores), "steps", "")
     output.table(f"{names}, {len(trained.runs)} of {len(trained.plan.seeds)} seeds", columns, rows)
     output.path(folder, f"runs: {folder}\nnext: steadyrnn report {shlex.quote(str(folder))} --out report.html")

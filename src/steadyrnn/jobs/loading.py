@@ -143,8 +143,39 @@ def read_interface(run: Run, configuration: Configuration) -> Interface:
 def collect_facts(configuration: Configuration, task: Task, model: nn.Module) -> dict[str, Any]:
     """Return what is noted of task and model beside the configuration."""
     full = {name: value for name, value in asdict(complete(configuration.model)).items() if value is not None}
+    references, data = task.references(), task.data_facts()
     return {
         **{"metric": task.metric, "higher_is_better": task.higher_is_better, "baselines": dict(task.baselines)},
         **{"parameters": sum(parameter.numel() for parameter in model.parameters()), "model": full},
         "interface": asdict(task.interface),
+        **({"references": {name: dict(scores) for name, scores in references.items()}} if references else {}),
+        **({"data": dict(data)} if data else {}),
     }
+
+
+def keep_choices(run: Run) -> dict[str, Any]:
+    """Return what a run notes of how its settings were chosen: they are not chosen again when it goes on."""
+    facts = run.read_json(FACTS) if (run.folder / FACTS).is_file() else {}
+    return {name: facts[name] for name in ("model_choice", "rate_test") if isinstance(facts, dict) and name in facts}
+
+
+def check_same_data(run: Run, task: Task) -> None:
+    """Refuse a task whose files are not those that a run was trained on.
+
+    Raises:
+        RunError: A file has changed since.
+    """
+    facts = run.read_json(FACTS) if (run.folder / FACTS).is_file() else {}
+    noted, now = _checksums(facts.get("data") if isinstance(facts, dict) else None), _checksums(task.data_facts())
+    if noted is not None and noted != now:
+        changed = next((path for path, sha in (now or {}).items() if sha not in noted.values()), "another file")
+        raise RunError(
+            f"`{run.folder}` was trained on other data: {changed} has changed since, or is another file. Restore it; to score "
+            "the network on new data use `steadyrnn eval RUN --data FILE`."
+        )
+
+
+def _checksums(data: Any) -> dict[str, str] | None:
+    """Return the checksums of data files by path, None where none are noted."""
+    files = data.get("files") if isinstance(data, dict) else None
+    return {str(file["path"]): str(file["sha256"]) for file in files} if isinstance(files, list) and files else None

@@ -8,20 +8,14 @@ from typing import Any
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.tasks.base import Task
 from steadyrnn.tasks.registry import make_task
-from steadyrnn.train.device import device_context
 
 from .configuration import Configuration
-from .model_choice import choose_model
+from .model_choice import choose_model, kind_of
+from .open_settings import AUTO, TASK
 from .rate_test import find_rate
 from .recipes import configure
 
-__all__ = ["AUTO", "TASK", "Settled", "settle"]
-
-AUTO = "auto"
-"""The model's name that leaves the choice to us."""
-
-TASK = "series"
-"""The task that reads a user's own file."""
+__all__ = ["Settled", "settle"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
 
     Args:
         given: Dotted settings, as the command line has them; ``task.data`` names the file.
-        want: What the user wants of the model, of :data:`~steadyrnn.jobs.model_choice.WANTS`.
+        want: What the user wants of the model, of :data:`~steadyrnn.jobs.open_settings.WANTS`.
         task: The task of these settings, where it has been made already; None makes it.
 
     Example:
@@ -59,7 +53,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         >>> waves = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind", "train.epochs": 1}
         >>> settled = settle({**waves, "train.device": "cpu", "train.optimizer.lr": 0.01})
         >>> settled.configuration.model.name, settled.configuration.model.readout
-        ('gru', 'mean')
+        ('stable-spectral', 'mean')
     """
     settings = dict(given)
     for name in ("task.data", "task.test_data"):
@@ -79,8 +73,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         settings = {"model.readout": "mean", **settings}
     configuration = configure(TASK, name, settings)
     if "train.optimizer.lr" not in given:
-        with device_context(configuration.train):
-            found = find_rate(configuration, task)
+        found = find_rate(configuration, task)
         configuration = configure(TASK, name, {**settings, "train.optimizer.lr": found.rate})
         tried = ", ".join(f"{loss:.3g} at {rate:g}" for rate, loss in found.losses.items())
         notes.append(f"learning rate {found.rate:g}: validation loss after {found.steps} steps is {tried}")
@@ -91,5 +84,6 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
 def _reads_mean(task: Task, model: str) -> bool:
     """Say whether a network reads the mean of its states unless the user says otherwise."""
     system = SYSTEMS.get(model)
-    kind = task.data_facts().get("preparation", {}).get("kind")
-    return kind != "forecasting" and task.interface.reads == "last" and system is not None and "readout" in system.options
+    return (
+        kind_of(task) != "forecasting" and task.interface.reads == "last" and system is not None and "readout" in system.options
+    )

@@ -23,7 +23,7 @@ from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.trainer import Result, train
 
 from .configuration import Configuration
-from .loading import FACTS, build_task, collect_facts, read_configuration
+from .loading import FACTS, build_task, check_same_data, collect_facts, keep_choices, read_configuration
 from .measurements import check_probes, make_probes, measure_input_bound, record_certificate
 from .seeds_file import read_plan
 from .training_probes import Callback
@@ -62,6 +62,8 @@ def train_network(
     progress: str = "silent",
     command: Sequence[str] = (),
     announce: Announce | None = None,
+    task: Task | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> TrainedRun:
     """Train a network, certify its best weights, and keep all of it in a run folder.
 
@@ -76,6 +78,8 @@ def train_network(
         progress: ``"auto"`` shows a bar or lines, ``"silent"`` nothing.
         command: The words that the run is noted to come from.
         announce: Called with the folder and the facts before the first step.
+        task: The task of the configuration, where it has been made already; None makes it.
+        facts: What is to be noted of the run beside what is known of task and model.
 
     Example:
         >>> from steadyrnn.jobs.recipes import configure
@@ -89,22 +93,24 @@ def train_network(
     check_probes(settings.probe)
     choose_device(settings.device)
     with device_context(settings):
-        task = build_task(configuration)
+        task = build_task(configuration) if task is None else task
         seed_everything(settings.seed)  # the model's first weights come from it
         model = build_model(configuration.model, task.interface)
         if resume is None:
             check_effects(settings, model, task)
-        facts = collect_facts(configuration, task, model)
+        known = {**collect_facts(configuration, task, model), **facts}
         resumed = None if resume is None else Path(resume)
         if resumed is not None:
             _refuse_unfinished_member(resumed)
+            check_same_data(Run.open(resumed), task)
+            known = {**known, **keep_choices(Run.open(resumed))}
             opened = open_stored(configuration, resumed, tensorboard)
         else:
-            opened = open_new(configuration, Path(out), command, facts, tensorboard)
+            opened = open_new(configuration, Path(out), command, known, tensorboard)
         with opened as run:
             if announce is not None:
-                announce(run.folder, facts)
-            return train_in(run, configuration, task, model, facts, resume=resumed is not None, progress=progress)
+                announce(run.folder, known)
+            return train_in(run, configuration, task, model, known, resume=resumed is not None, progress=progress)
 
 
 def train_in(

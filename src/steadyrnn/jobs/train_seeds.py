@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from torch import nn
@@ -28,7 +29,7 @@ from steadyrnn.train.state import refuse_differences
 from steadyrnn.train.weights import load_weights
 
 from .configuration import Configuration
-from .loading import FACTS, build_task, collect_facts
+from .loading import FACTS, build_task, check_same_data, collect_facts, keep_choices
 from .measurements import check_probes
 from .seeds_file import CHECKPOINT, MOST_SEEDS, SEEDS, SeedsPlan, read_plan, seed_folder, write_plan
 from .train import TrainedRun, certify_in, open_new, open_stored, probes_of, train_in
@@ -84,6 +85,8 @@ def train_seeds(
     progress: str = "silent",
     command: Sequence[str] = (),
     announce: Announce | None = None,
+    task: Task | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> TrainedSeeds:
     """Train a network for each seed; keep each in a folder as :func:`~steadyrnn.jobs.train.train_network` would leave it.
 
@@ -104,6 +107,8 @@ def train_seeds(
         progress: ``"auto"`` shows a bar or lines, ``"silent"`` nothing.
         command: The words that the runs are noted to come from.
         announce: Called with the folder, the facts and a line on the way of training before the first step.
+        task: The task of the configuration, where it has been made already; None makes it.
+        facts: What is to be noted of the runs beside what is known of task and model.
 
     Example:
         >>> from steadyrnn.jobs.recipes import configure
@@ -118,19 +123,23 @@ def train_seeds(
     device = choose_device(settings.device)
     plan = _read_seeds(seeds, resume)
     with device_context(settings):
-        task = build_task(configuration)
+        task = build_task(configuration) if task is None else task
         model = _build(configuration, task, plan.seeds[0])
-        facts = collect_facts(configuration, task, model)
+        known = {**collect_facts(configuration, task, model), **facts}
+        if resume is not None:
+            first = Run.open(seed_folder(Path(resume), plan.seeds[0]))
+            check_same_data(first, task)
+            known = {**known, **keep_choices(first)}
         if resume is None:
             check_effects(settings, model, task)
             reason = "there is one" if len(plan.seeds) == 1 else _refuse_group(configuration, task, model, device.type)
             plan = replace(plan, together=reason is None, reason=reason or "")
-        with _open_all(configuration, plan, Path(out), resume, command, facts, tensorboard) as (folder, runs):
+        with _open_all(configuration, plan, Path(out), resume, command, known, tensorboard) as (folder, runs):
             if announce is not None:
-                announce(folder, facts, describe_way(plan, facts))
+                announce(folder, known, describe_way(plan, known))
             train_all = _train_together if plan.together else _train_in_turn
-            done, failures = train_all(configuration, task, runs, facts, resume is not None, progress)
-    return TrainedSeeds(folder, plan, facts, done, failures)
+            done, failures = train_all(configuration, task, runs, known, resume is not None, progress)
+    return TrainedSeeds(folder, plan, known, done, failures)
 
 
 def describe_way(plan: SeedsPlan, facts: Mapping[str, Any]) -> str:

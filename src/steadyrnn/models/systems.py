@@ -77,7 +77,9 @@ def build_model(settings: ModelSettings, interface: TaskInterface) -> nn.Module:
     if not system.wraps:
         return _recurrent(chosen, interface, interface.reads)
     if chosen.readout is not None:
-        raise ArgumentError("`readout` is no option of a truncated model: each output is read from the last state of its inputs.")
+        raise ArgumentError(
+            "`readout` is no option of a truncated model: each output is read from the last state of its inputs."
+        )
     inner = replace(chosen, name=str(chosen.base), base=None, context=None)
     return Truncated(_recurrent(inner, interface, "last"), chosen.context or 0, interface.reads)
 

@@ -108,7 +108,9 @@ def cut_examples(segments: Segments, problem: Problem, part: str) -> Examples:
     cut = _forecasts if problem.kind == "forecasting" else _windows
     pieces = [
         cut(start, stop, problem, part == "train", series)
-        for start, stop, series in zip(*(each.tolist() for each in (segments.start, segments.stop, segments.series)), strict=True)
+        for start, stop, series in zip(
+            *(each.tolist() for each in (segments.start, segments.stop, segments.series)), strict=True
+        )
     ]
     found = torch.cat(pieces) if pieces else torch.zeros(0, 4, dtype=torch.int64)
     if not len(found):

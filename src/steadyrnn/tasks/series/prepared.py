@@ -131,9 +131,7 @@ def _join_targets(first: RawTarget | None, second: RawTarget | None) -> RawTarge
     return replace(first, texts=texts, numbers=numbers)
 
 
-def _target(
-    series: SeriesSet, every: SeriesSet, problem: Problem, settings: SeriesSettings
-) -> tuple[Tensor, Tensor | None]:
+def _target(series: SeriesSet, every: SeriesSet, problem: Problem, settings: SeriesSettings) -> tuple[Tensor, Tensor | None]:
     """Return the targets as numbers, and the classes where there are some."""
     target = every.target
     if problem.kind == "forecasting" or target is None:

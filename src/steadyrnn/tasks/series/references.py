@@ -155,7 +155,8 @@ def _ridge(x: Tensor, y: Tensor, penalty: float, outputs: int) -> Tensor:
     """Return the weights that minimize |x W - y|^2 / B + penalty |W|^2; the constant is not held down."""
     gram = x.mT @ x / len(x)
     gram.diagonal()[:-1] += penalty
-    return torch.linalg.solve(gram, x.mT @ y.double() / len(x))
+    weights: Tensor = torch.linalg.solve(gram, x.mT @ y.double() / len(x))
+    return weights
 
 
 def _logistic(x: Tensor, y: Tensor, penalty: float, outputs: int) -> Tensor:
@@ -167,10 +168,10 @@ def _logistic(x: Tensor, y: Tensor, penalty: float, outputs: int) -> Tensor:
         def closure() -> Tensor:
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(x @ weight, y) + penalty / 2 * weight[:-1].square().sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             return loss
 
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.step(closure)
     return weight.detach()
 
 

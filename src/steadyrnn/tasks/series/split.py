@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -149,7 +150,7 @@ def split_by_time(series: SeriesSet, problem: Problem, settings: SeriesSettings,
     for row in range(count):
         start, stop = int(starts[row]), int(stops[row])
         cuts = [start, *(min(max(int(edge), start), stop) for edge in edges[row]), stop]
-        for part, (a, b) in zip(PARTS, zip(cuts, cuts[1:], strict=False), strict=True):
+        for part, (a, b) in zip(PARTS, pairwise(cuts), strict=True):
             if b > a and (of_steps or (a, b) == (start, stop)):
                 pieces[part].append((a, b, row))
     if given:
@@ -157,7 +158,8 @@ def split_by_time(series: SeriesSet, problem: Problem, settings: SeriesSettings,
     for part in PARTS:
         if not pieces[part]:
             raise DataError(
-                f"A split by time leaves nothing for the {part} part. Give more steps, or other fractions `validation` and `test`."
+                f"A split by time leaves nothing for the {part} part. Give more steps, or other fractions, `validation` and "
+                "`test`."
             )
     return {part: Segments(*torch.tensor(rows).unbind(1)) for part, rows in pieces.items()}
 
