@@ -1,27 +1,34 @@
 """Captured steps: the same bits as eager ones, refused where a graph would repeat what Python should have decided."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.activations import AdaptiveTanh
+from steadyrnn.activations import Activation, AdaptiveTanh, Tanh
+from steadyrnn.cells.rnn import RNNStep
+from steadyrnn.constraints import ExpOrthogonal
 from steadyrnn.errors import ArgumentError, TrainingError
+from steadyrnn.jobs.recipes import configure
+from steadyrnn.jobs.train import train_network
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
 from steadyrnn.layers.rnn import RNN
+from steadyrnn.models.group import group
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.tasks.addition import Addition
 from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.tasks.settings import AdditionSettings
 from steadyrnn.train.clipping import gradient_norm
 from steadyrnn.train.graph import reason_against
+from steadyrnn.train.grouped import find_group_refusal
 from steadyrnn.train.progress import Silent
-from steadyrnn.train.settings import AverageSettings, ClipSettings, OptimizerSettings, TrainSettings
+from steadyrnn.train.settings import AverageSettings, ClipSettings, OptimizerSettings, ProbeSettings, TrainSettings
 from steadyrnn.train.trainer import train
 from tests.train.runs import CASES, RunningSum, addition, sequence_model, tiny
 
@@ -57,6 +64,72 @@ class Notes(Silent):
         self.texts.append(text)
 
 
+@dataclass(frozen=True)
+class Doubled(Activation):
+    """An activation of one's own."""
+
+    name = "doubled in test_graph"
+    slopes, steepness, smoothness = (2.0, 2.0), (2.0, 2.0), 0.0
+
+    def value(self, x: Tensor, theta: Tensor | None = None) -> Tensor:
+        return 2 * x
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.full_like(x, 2.0)
+
+
+class OwnStep(RNNStep):
+    """A cell of one's own."""
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        return super().step(*args, **kwargs)
+
+
+class StepLayer(nn.Identity):
+    """A layer with a cell of one's own, and no other code."""
+
+    cell = OwnStep(Tanh())
+
+
+class Arranged(nn.Sequential):
+    """A class of one's own that arranges what others compute."""
+
+    def __init__(self) -> None:
+        super().__init__(sequence_model())
+
+
+class Extended(SequenceModel):
+    """A class of one's own whose method another calls."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return tokens
+
+
+class Streaming(Addition):
+    """Makes batches of its own, and computes nothing in a step."""
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        return super().train_batch(step + 1, batch_size)
+
+
+def hooked_parameter() -> nn.Module:
+    model = sequence_model()
+    next(model.parameters()).register_hook(lambda grad: grad)
+    return model
+
+
+def patched() -> nn.Module:
+    model = sequence_model()
+    model.forward = lambda x: x  # type: ignore[method-assign, assignment]
+    return model
+
+
+def patched_task() -> Task:
+    task = addition()
+    task.loss = lambda output, batch: output.sum()  # type: ignore[method-assign]
+    return task
+
+
 def hooked() -> nn.Module:
     model = sequence_model()
     model.register_forward_hook(lambda *_: None)
@@ -89,6 +162,16 @@ def test_what_speaks_against_a_graph_here(
         (lambda: nn.Sequential(Own()), addition, {}, "`0` is a Own, a class of your own"),
         (Own, addition, {"graph": "on"}, ""),
         (hooked, addition, {}, "has hooks"),
+        (hooked_parameter, addition, {}, "has hooks"),
+        (patched, addition, {}, "the model is a SequenceModel, a class of your own"),
+        (lambda: Extended(RNN(2, 8), 1), addition, {}, "the model is a Extended, a class of your own"),
+        (Arranged, addition, {}, ""),
+        (lambda: SequenceModel(RNN(2, 8, nonlinearity=Doubled()), 1), addition, {}, "has a Doubled, a class of your own"),
+        (lambda: nn.Sequential(StepLayer()), addition, {}, "`0` has a OwnStep, a class of your own"),
+        (lambda: nn.DataParallel(sequence_model()), addition, {}, "is a DataParallel, which works with other devices"),
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 1)), addition, {}, ""),
+        (sequence_model, patched_task, {}, "`Addition.loss` is your own"),
+        (sequence_model, lambda: Streaming(AdditionSettings()), {}, ""),
         (sequence_model, RunningSum, {}, "`RunningSum.loss` is your own"),
     ],
 )
@@ -104,6 +187,19 @@ def test_what_speaks_against_a_graph_on_a_gpu(
 def test_a_graph_that_is_asked_for_and_cannot_be_is_refused() -> None:
     with pytest.raises(ArgumentError, match="`graph` is 'on', but the device is cpu"):
         train(sequence_model(), addition(), tiny(graph="on"))
+
+
+def test_it_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
+    configuration = configure("addition", "lstm", {"train.graph": "on", "train.steps": 2, "train.device": "cpu"})
+    with pytest.raises(ArgumentError, match="`graph` is 'on', but the device is cpu"):
+        train_network(configuration, out=tmp_path, progress="silent")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("graph", "refused"), [("auto", False), ("off", False), ("on", True)])
+def test_a_group_is_never_captured(graph: str, refused: bool) -> None:
+    found = find_group_refusal(group([SequenceModel(RNN(2, 4), 1)]), addition(), TrainSettings(graph=graph, device="cpu"))
+    assert (found is not None and "`graph` is 'on'" in found) if refused else found is None
 
 
 def test_an_unknown_choice_is_refused() -> None:
@@ -234,3 +330,33 @@ def test_nan_in_a_captured_step_ends_the_run_with_the_weights_before_it(name: st
     train(models[1], addition(), replace(settings, steps=20, validate_every=20, graph="off"))
     for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.gpu
+def test_nan_leaves_a_re_centred_weight_as_it_was_before_the_step() -> None:
+    settings = tiny(device="cuda", optimizer=OptimizerSettings("rmsprop"), steps=30, log_every=30, validate_every=30)
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(sequence_model(ExpOrthogonal("lie")))
+    with pytest.raises(TrainingError, match="Step 21 is not finite: its loss is nan"):
+        train(models[0], Poisoned(AdditionSettings(length=10, validation=24, test=24)), replace(settings, save_every=30))
+    train(models[1], addition(), replace(settings, steps=20, validate_every=20, graph="off"))
+    for name, value in models[0].state_dict().items():
+        assert torch.equal(value, models[1].state_dict()[name]), name
+
+
+@pytest.mark.gpu
+def test_a_callback_finds_the_gradients_of_the_last_step() -> None:
+    found: dict[str, list[float]] = {}
+    for graph in ("off", "auto"):
+
+        def look(step: int, model: nn.Module, graph: str = graph) -> Mapping[str, Any]:
+            grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            found.setdefault(graph, []).append(float(gradient_norm(grads)) if grads else 0.0)
+            return {}
+
+        torch.manual_seed(0)
+        settings = tiny(device="cuda", deterministic=True, steps=40, probe=ProbeSettings(every=1), graph=graph)
+        train(sequence_model(), addition(), settings, callbacks={"look": look})
+    assert found["auto"] == found["off"]

@@ -9,6 +9,8 @@ from steadyrnn.constraints.sites import sites
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Task
 
+from .device import choose_device
+from .graph import reason_against_settings
 from .settings import TrainSettings
 
 __all__ = ["check_effects"]
@@ -40,6 +42,9 @@ def check_effects(settings: TrainSettings, model: nn.Module, task: Task) -> None
         value, default = _value(settings, name), _value(_DEFAULTS, name)
         if not used and value != default:
             raise ArgumentError(f"`{name}` has no effect: {why}. It is {value}; leave it out, or set its default, {default}.")
+    why = reason_against_settings(settings, choose_device(settings.device)) if settings.graph == "on" else ""
+    if why:
+        raise ArgumentError(f"`graph` is 'on', but {why}. Use `graph='auto'`.")
     total = settings.steps or settings.epochs * task.epoch_steps(settings.batch_size)
     if settings.average.name != "none" and settings.average.start >= total:
         raise ArgumentError(

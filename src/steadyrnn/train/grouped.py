@@ -33,7 +33,7 @@ __all__ = ["GroupResult", "evaluate_group", "find_group_refusal", "train_group"]
 
 _USED = frozenset(
     {"steps", "epochs", "batch_size", "evaluation_batch_size", "validate_every", "log_every", "save_every", "seed", "device"}
-    | {"threads", "deterministic", "schedule.name", "schedule.factor", "schedule.patience", "schedule.warmup"}
+    | {"threads", "deterministic", "graph", "schedule.name", "schedule.factor", "schedule.patience", "schedule.warmup"}
     | {"stop.patience", "stop.below", "clip.norm", "clip.recurrent", "probe.names", "probe.against"}
     | {f"optimizer.{name}" for name in ("name", "lr", "transition_lr", "weight_decay", "momentum", "betas", "alpha", "eps")}
 )
@@ -353,6 +353,8 @@ def _check_supported(settings: Any, path: str = "") -> None:
     """Refuse a setting that a group does not follow, unless it has its default."""
     if not path and settings.schedule.name == "plateau":
         raise ArgumentError("`schedule.name` 'plateau' gives each member its own learning rate, which a group does not have.")
+    if not path and settings.graph == "on":
+        raise ArgumentError("`graph` is 'on', but the steps of a group are not captured. Train the members one by one.")
     for field in fields(settings):
         name, value = f"{path}{field.name}", getattr(settings, field.name)
         if is_dataclass(value):

@@ -78,7 +78,8 @@ def make_optimizer(
         )
     if capturable:
         device = next(parameter.device for group in groups for parameter in group["params"])
-        groups = [{**group, "lr": torch.tensor(group["lr"], device=device)} for group in groups]
+        for group in groups:  # the tensor is rounded; `initial_lr`, as torch's schedulers have it, is not
+            group |= {"initial_lr": group["lr"], "lr": torch.tensor(group["lr"], dtype=torch.float32, device=device)}
     optimizer = OPTIMIZERS[settings.name](groups, settings, fused, capturable)
     attach_projection(optimizer, model)
     return optimizer

@@ -59,8 +59,9 @@ class Stepper:
         on_gpu = device.type == "cuda" and self.scaler is None
         fused = on_gpu and settings.optimizer.name != "rmsprop"
         self.optimizer = make_optimizer(model, settings.optimizer, fused or None, capturable=on_gpu)
-        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
-        self.guard, self.average = Guard(device, waits=not on_gpu), MovingAverage(device)
+        self.rates = [group.get("initial_lr", group["lr"]) for group in self.optimizer.param_groups]
+        moves = any(site.moves for site in sites(model))  # which waits, and would move a base point that the guard holds
+        self.guard, self.average = Guard(device, waits=not on_gpu or moves), MovingAverage(device)
         self.held = on_gpu and not fused  # whether the guard must hold the optimizer
         if fused:
             self.optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
@@ -75,7 +76,7 @@ class Stepper:
         """Return what captures steps, or None where none is to be captured; on a GPU say so."""
         required, why = self.settings.graph == "on", reason_against(self.model, self.task, self.settings)
         if not why:
-            return StepGraphs(self._compute, self.model, required, note)
+            return StepGraphs(self._compute, self.model, self.task.device, required, note)
         if required:
             raise ArgumentError(f"`graph` is 'on', but {why}. Use `graph='auto'`.")
         if self.task.device.type == "cuda" and self.settings.graph == "auto":

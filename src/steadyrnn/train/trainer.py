@@ -302,7 +302,8 @@ class _Trainer:
         average.pause()
         speed = average.rows / average.seconds if average.seconds > 0 else 0.0
         values = training_values(self.task, sums, (loss, norm), self.settings.optimizer.lr * factor, speed)
-        named = {group["name"]: float(group["lr"]) for group in self.stepper.optimizer.param_groups if "name" in group}
+        groups = zip(self.stepper.optimizer.param_groups, self.stepper.rates, strict=True)
+        named = {group["name"]: rate * factor for group, rate in groups if "name" in group}
         self._log("train", values | ({"rates": named} if named else {}))
         self.shown = {"loss": loss} | {name: value for name, value in self.shown.items() if name.startswith("validation")}
         self.shown |= {"examples/s": round(speed)}
