@@ -215,8 +215,8 @@ def _refuse_python(path: Path, settings: Mapping[str, Any]) -> None:
         )
     if path.name == "config.json" and settings.get("format") is not None and isinstance(name, str) and name not in TASKS:
         raise RunError(
-            f"{os.fspath(path)!r} is of a run on the task {name!r}, which the program cannot make. If it was made in Python, it "
-            "goes on there: `train(model, task, settings, run=Run.open(folder, write=True), resume=True)`."
+            f"{os.fspath(path)!r} is of a run on the task {name!r}, which the program cannot make. If it was made in Python, "
+            "it goes on there: `train(model, task, settings, run=Run.open(folder, write=True), resume=True)`."
         )
 
 

@@ -175,8 +175,8 @@ def _model_code(model: Whole, layer: str) -> list[str]:
 
 def _torch_class(model: SequenceModel, layer: str) -> str:
     """Return Python of a model that needs nothing but torch."""
-    out, last = model.readout.out_features, model.reads == "last"
-    like, steps = _dtype_code(model.readout.weight), "B, T" if model.batch_first else "T, B"
+    last, like = model.reads == "last", _dtype_code(model.readout.weight)
+    order, steps = ("Batch", "B, T") if model.batch_first else ("Time", "T, B")
     parts = {"rnn": layer, "readout": _linear(model.readout, like)}
     if model.embedding is not None:
         parts["embedding"] = f"torch.nn.Embedding({model.embedding.num_embeddings}, {model.embedding.embedding_dim}{like})"
@@ -194,7 +194,7 @@ def _torch_class(model: SequenceModel, layer: str) -> str:
     embedded = "self.embedding(input)" if model.embedding is not None else "input"
     return f'''
 class Model(torch.nn.Module):
-    """{"Batch" if model.batch_first else "Time"} first: input ({steps}, ...), logits {"(B, N)" if last else f"({steps}, N)"}."""
+    """{order} first: input ({steps}, ...), logits {"(B, N)" if last else f"({steps}, N)"}."""
 
     def __init__(self):
         super().__init__()

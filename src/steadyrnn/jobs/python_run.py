@@ -118,9 +118,9 @@ class PythonOrigin(Origin):
             if task.get("data") == _STORED:
                 raise RunError(f"`{folder}` has lost its data, the folder `data`. Restore it.")
             raise RunError(
-                f"`{folder}` cannot be scored: its task, {str(task.get('class'))[:80]}, was in memory and was not stored. Score "
-                "it in Python with `steadyrnn.train.evaluation.evaluate`, or train on a TensorClassification or TensorRegression "
-                "with `keep_data=True`, whose data are stored."
+                f"`{folder}` cannot be scored: its task, {str(task.get('class'))[:80]}, was in memory and was not stored. "
+                "Score it in Python with `steadyrnn.train.evaluation.evaluate`, or train on a TensorClassification or "
+                "TensorRegression with `keep_data=True`, whose data are stored."
             )
         match kept.facts:
             case {"kind": str(kind), "facts": dict(facts)}:

@@ -238,7 +238,7 @@ class Run:
         """
         if not (self.folder / DATA / DOCUMENT).is_file():
             return None
-        return self._of_this_run(load_checkpoint(self.folder / DATA), "The data")
+        return self._of_this_run(load_checkpoint(self.folder / DATA), "The folder `data`")
 
     def write_json(self, name: str, value: Any) -> None:
         """Replace a JSON file of the run, atomically; NaN and infinity are written as null."""
