@@ -15,7 +15,7 @@ from torch import nn
 
 import steadyrnn as sr
 from steadyrnn.jobs.conversions import FORMS, ConversionOptions
-from steadyrnn.jobs.loading import build_task, load_trained
+from steadyrnn.jobs.loading import load_trained
 from steadyrnn.models.truncated import recurrent_part
 from tests.cli.program import QUICK, Program
 
@@ -73,7 +73,7 @@ def test_other_models_convert_whole_too(program: Program, runs: Path, model: str
     assert done.status == 0, done.err
     assert "self-check" in done.out
     trained = load_trained("runs")
-    made, task = loaded(Path("made")), build_task(trained.configuration)
+    made, task = loaded(Path("made")), trained.origin.make_task()
     x = next(iter(task.batches("validation", 10))).input
     x = x.double() if x.is_floating_point() else x
     expected = logits(trained.model.double(), x)

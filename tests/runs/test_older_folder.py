@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_it_loads(folder: Path) -> None:
     trained = load_trained(folder)
-    assert (trained.checkpoint, trained.step, trained.configuration.task_name) == ("best", 4, "addition")
+    assert (trained.checkpoint, trained.step, trained.origin.task_name) == ("best", 4, "addition")
     assert sum(parameter.numel() for parameter in trained.model.parameters()) == 39
 
 

@@ -25,8 +25,12 @@ from steadyrnn.jobs.loading import find_input_bound, load_trained
 from steadyrnn.jobs.result_file import parse_result
 from steadyrnn.jobs.settings_file import parse_settings
 from steadyrnn.jobs.weights_file import load_layer
+from steadyrnn.layers.lstm import LSTM
+from steadyrnn.models.description import describe_model, rebuild_model
+from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.report.page import write_report
 from steadyrnn.runs.folder import Run
+from steadyrnn.runs.json_text import parse_file
 from steadyrnn.runs.layout import find_runs
 from steadyrnn.runs.lock import Lock
 from steadyrnn.runs.owner import Owner
@@ -53,6 +57,8 @@ TABLE = json.dumps({
     "format": 1, "device": "a", "made": [{"command": "steadyrnn bench", "date": "2026"}],
     "rows": [{"cell": "lstm", "dtype": "float32", "n": 64, "B": 1, "rank": 8, "forward": {"a": 1.5}, "training": {"a": 2}}],
 }).encode()  # fmt: skip
+
+MODEL = SequenceModel(LSTM(2, 3, 2, transition={"i": "spectral", "g": "exp-lie"}, bias="single"), 4, vocab_size=5)
 
 RESULT = json.dumps({
     "format": 1, "config": {"cells": {"a": {"function": "f", "arguments": {}, "seed": 0}}}, "cells": {"a": {"x": 1.5}},
@@ -202,6 +208,9 @@ def make_readers(root: Path) -> dict[str, Reader]:
         "lock": Reader(Owner.me().to_bytes(), folders.lock),
         "weights file": Reader(weights, folders.weights_file),
         "git": Reader(b"ref: refs/heads/main\n" + b"0" * 40 + b" refs/heads/main\n", folders.commit),
+        "description": Reader(
+            json.dumps(describe_model(MODEL)).encode(), lambda data: rebuild_model(parse_file(data, WHERE), MODEL.state_dict())
+        ),
         "settings": Reader(YAML, lambda data: parse_settings(data, WHERE)),
         "calibration": Reader(TABLE, lambda data: parse_table(data, "a", "the file")),
         "result": Reader(RESULT, lambda data: parse_result(data, WHERE)),
@@ -223,6 +232,7 @@ NAMES = (
     *(
         "weights file",
         "git",
+        "description",
         "settings",
         "calibration",
         "result",

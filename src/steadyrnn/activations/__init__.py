@@ -11,6 +11,7 @@ from .real_modrelu import RealModReLU
 __all__ = [
     "ACTIVATIONS",
     "ACTIVATION_CLASSES",
+    "NAMED_ACTIVATIONS",
     "Absolute",
     "Activation",
     "AdaptiveTanh",
@@ -30,7 +31,8 @@ ACTIVATIONS: dict[str, type[Activation]] = {
     cls.name: cls for cls in (Tanh, ReLU, LeakyReLU, Absolute, Identity, Sigmoid, ModReLU, RealModReLU)
 }
 """Those with a value of their own, by name: what an engine is given."""
-_NAMED: dict[str, type[Activation]] = {**ACTIVATIONS, AdaptiveTanh.name: AdaptiveTanh}
+NAMED_ACTIVATIONS: dict[str, type[Activation]] = {**ACTIVATIONS, AdaptiveTanh.name: AdaptiveTanh}
+"""Those that a layer takes by name."""
 
 
 def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") -> Activation:
@@ -49,6 +51,6 @@ def as_activation(nonlinearity: str | Activation, name: str = "nonlinearity") ->
         return nonlinearity
     if not isinstance(nonlinearity, str):
         raise ArgumentTypeError(f"`{name}` must be a name or an `Activation`, but is of type {type(nonlinearity).__name__}.")
-    if nonlinearity not in _NAMED:
-        raise ArgumentError(not_among(name, nonlinearity, _NAMED))
-    return _NAMED[nonlinearity]()
+    if nonlinearity not in NAMED_ACTIVATIONS:
+        raise ArgumentError(not_among(name, nonlinearity, NAMED_ACTIVATIONS))
+    return NAMED_ACTIVATIONS[nonlinearity]()

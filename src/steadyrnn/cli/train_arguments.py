@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from steadyrnn.errors import RunError, printable, suggestion
-from steadyrnn.jobs.configuration import Configuration, complete_stored
+from steadyrnn.jobs.configuration import Configuration, complete_stored, is_made_in_python
 from steadyrnn.jobs.open_settings import AUTO, TASK, WANTS
 from steadyrnn.jobs.recipes import recipe
 from steadyrnn.jobs.seeds_file import MOST_SEEDS, read_plan, seed_folder
@@ -277,8 +277,24 @@ def _read_files(line: CommandLine) -> list[Mapping[str, Any]]:
         if settings is None:
             _refuse(f"there is no file {str(path)!r}.")
         else:
+            _refuse_python(path, settings)
             found.append(settings)
     return [_complete(file, found[place + 1 :], line) for place, file in enumerate(found)]
+
+
+def _refuse_python(path: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse the configuration of a run whose model and task were made in Python: the program cannot train them."""
+    name = get_nested(settings, "task.name")
+    if is_made_in_python(settings):
+        raise RunError(
+            f"{os.fspath(path)!r} is of a run whose model and task were made in Python. It goes on there, with the same "
+            "objects: `steadyrnn.jobs.train_model.train_model(model, task, settings, resume=folder)`."
+        )
+    if path.name == "config.json" and settings.get("format") is not None and isinstance(name, str) and name not in TASKS:
+        raise RunError(
+            f"{os.fspath(path)!r} is of a run on the task {name!r}, which the program cannot make. If it was made in Python, "
+            "it goes on there: `train(model, task, settings, run=Run.open(folder, write=True), resume=True)`."
+        )
 
 
 def _complete(file: Mapping[str, Any], later: Sequence[Mapping[str, Any]], line: CommandLine) -> Mapping[str, Any]:

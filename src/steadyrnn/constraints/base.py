@@ -1,6 +1,7 @@
 """What a constraint is, and the laws of its kind."""
 
 import copy
+import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -198,6 +199,11 @@ class Constraint(nn.Module, ABC):
     def __repr__(self) -> str:
         """Show the class and its arguments on one line, whatever parts it holds."""
         return f"{type(self).__name__}({self.extra_repr()})"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that make such a constraint: attributes of their names, and ``project``."""
+        names = [name for name in inspect.signature(type(self)).parameters if name != "project"]
+        return {name: getattr(self, name) for name in names} | {"project": self.projects}
 
     def __call__(self, *raw: Tensor) -> Tensor:
         """Evaluate ``forward`` with autocast off, and half precision in float32: a product in bfloat16 has left the set."""

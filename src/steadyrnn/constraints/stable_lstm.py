@@ -1,8 +1,8 @@
 """Stable LSTMs: one convex set for all weights of a layer, kept by projection after each step."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -77,6 +77,10 @@ class StableLSTM:
                 raise ArgumentError(f"`{name}` must lie strictly between 0 and 1, but is {getattr(self, name)}.")
         if not math.isfinite(check_interval("input_bound", self.input_bound, 0.0, math.inf)):
             raise ArgumentError("`input_bound` must be finite.")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that make such a set."""
+        return asdict(self)
 
     @property
     def contraction(self) -> float:

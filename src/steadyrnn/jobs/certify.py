@@ -7,7 +7,7 @@ from steadyrnn.certificates.certify import AnyCertificate, certify, recheck
 from steadyrnn.errors import CertificateError
 from steadyrnn.layers.rnn import RNN
 
-from .loading import Trained, find_input_bound, load_trained, require_sequence_model
+from .loading import Trained, find_input_bound, load_trained, require_recurrent
 from .weights_file import load_layer
 
 __all__ = ["CertifiedNetwork", "Recheck", "certify_run", "certify_weights", "recheck_run", "recheck_trained"]
@@ -55,7 +55,7 @@ def certify_run(
         True
     """
     trained = load_trained(path, checkpoint)
-    model = require_sequence_model(trained, CertificateError)
+    model = require_recurrent(trained, CertificateError)
     bound, source = find_input_bound(input_bound, trained)
     return CertifiedNetwork(str(trained.run.folder), certify(model, bound, effort=effort), source)
 
@@ -105,5 +105,5 @@ def recheck_trained(trained: Trained) -> Recheck:
         raise CertificateError(f"`{folder}` has a damaged `certificate.json`: it must hold a JSON object.")
     if stored.get("certificate") is None:
         raise CertificateError(f"`{folder}` stores no certificate: {stored.get('reason')}")
-    fresh = recheck(stored["certificate"], require_sequence_model(trained, CertificateError))
+    fresh = recheck(stored["certificate"], require_recurrent(trained, CertificateError))
     return Recheck(folder, trained.checkpoint, fresh)

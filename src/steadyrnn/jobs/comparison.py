@@ -111,7 +111,8 @@ def compare_models(
             configuration = configure(task_name, model, settings)
         label = configuration.label
         trained = train_seeds(
-            configuration, seeds, out, progress=progress, command=command, announce=_announce(model, note), task=task, facts=more,
+            configuration, seeds, out, progress=progress, command=command,
+            announce=_announce(model, note), task=task, facts=more,
         )  # fmt: skip
         facts, references = trained.facts, trained.facts.get("references", {})
         rows.append(_row(model if model != AUTO else configuration.model.name, trained.runs, trained.failures, facts))

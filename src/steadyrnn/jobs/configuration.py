@@ -13,10 +13,13 @@ from steadyrnn.tasks.settings import TaskSettings
 from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["FORMAT", "Configuration", "complete_stored", "make_settings"]
+__all__ = ["FORMAT", "MADE_BY", "Configuration", "complete_stored", "is_made_in_python", "make_settings"]
 
 FORMAT = 1
 """The version of the form a configuration is stored in."""
+
+MADE_BY = "train_model"
+"""What ``config.json`` has as ``made_by`` where its model and task are objects of Python, which no configuration describes."""
 
 _LARGEST = 2**64  # a seed may be one below
 
@@ -101,6 +104,16 @@ class Configuration:
                 place = place.setdefault(part, {})
             place[last] = value
         return cls._parse(stored)
+
+
+def is_made_in_python(config: Mapping[str, Any]) -> bool:
+    """Say whether a ``config.json`` is of a run whose model and task were made in Python.
+
+    Example:
+        >>> is_made_in_python({"made_by": "train_model"})
+        True
+    """
+    return config.get("made_by") == MADE_BY
 
 
 def complete_stored(stored: Mapping[str, Any]) -> dict[str, Any]:

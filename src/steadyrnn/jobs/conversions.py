@@ -16,6 +16,7 @@ from steadyrnn.convert.unitary import to_unitary
 from steadyrnn.errors import ConversionError
 from steadyrnn.layers.base import RecurrentLayer
 from steadyrnn.layers.gru import GRU
+from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated, recurrent_part
@@ -126,8 +127,10 @@ def _torch(model: Whole, wish: ConversionOptions) -> ConvertedModel:
     made: Any = to_torch(model)
     layer: Any = _part(made).rnn
     kind = type(layer).__name__
-    more = f", nonlinearity={layer.nonlinearity!r}" if isinstance(layer, nn.RNN) else ""
-    code = f"torch.nn.{kind}({layer.input_size}, {layer.hidden_size}, {layer.num_layers}{more}, bias={layer.bias})"
+    more = [f"nonlinearity={layer.nonlinearity!r}"] if isinstance(layer, nn.RNN) else []
+    more += [f"{name}=True" for name in ("batch_first", "bidirectional") if getattr(layer, name)]
+    options = ", ".join([*map(str, (layer.input_size, layer.hidden_size, layer.num_layers)), *more, f"bias={layer.bias}"])
+    code = f"torch.nn.{kind}({options}{_dtype_code(layer.weight_ih_l0)})"
     words = f"torch.nn.{kind} with the weights as they are used; the constraint that kept them has no part any more"
     found = {"class": kind}, words, _distance(made, model, _inputs(_part(model), wish.input_bound, 256))
     if isinstance(model, Truncated):
@@ -172,18 +175,20 @@ def _model_code(model: Whole, layer: str) -> list[str]:
 
 def _torch_class(model: SequenceModel, layer: str) -> str:
     """Return Python of a model that needs nothing but torch."""
-    out, read = model.readout.out_features, {"last": "[-1]", "each": "", "mean": ".mean(0)"}[model.reads]
-    parts = {"rnn": layer, "readout": _linear(model.readout.in_features, out, model.readout.bias is not None)}
+    like, first = _dtype_code(model.readout.weight), model.batch_first
+    order, steps = ("Batch", "B, T") if first else ("Time", "T, B")
+    parts = {"rnn": layer, "readout": _linear(model.readout, like)}
     if model.embedding is not None:
-        parts["embedding"] = f"torch.nn.Embedding({model.embedding.num_embeddings}, {model.embedding.embedding_dim})"
+        parts["embedding"] = f"torch.nn.Embedding({model.embedding.num_embeddings}, {model.embedding.embedding_dim}{like})"
     if model.skip is not None:
-        parts["skip"] = _linear(model.skip.in_features, out, False)
-    seen = f" + self.skip(x{read})" if model.skip is not None else ""
+        parts["skip"] = _linear(model.skip, like)
+    read = _read_code(model, "output")
+    seen = "" if model.skip is None else f" + self.skip({_read_code(model, 'x', inputs=True)})"
     made = "\n".join(f"        self.{name} = {code}" for name, code in parts.items())
     embedded = "self.embedding(input)" if model.embedding is not None else "input"
     return f'''
 class Model(torch.nn.Module):
-    """Time first: the input has shape (T, B, ...), logits {"(B, N)" if read else "(T, B, N)"}."""
+    """{order} first: input ({steps}, ...), logits {"(B, N)" if model.reads != "each" else f"({steps}, N)"}."""
 
     def __init__(self):
         super().__init__()
@@ -192,13 +197,32 @@ class Model(torch.nn.Module):
     def forward(self, input, hx=None):
         x = {embedded}
         output, state = self.rnn(x, hx)
-        return self.readout(output{read}){seen}, state
+        return self.readout({read}){seen}, state
 
 '''
 
 
-def _linear(inputs: int, outputs: int, bias: bool) -> str:
-    return f"torch.nn.Linear({inputs}, {outputs}, bias={bias})"
+def _read_code(model: SequenceModel, name: str, inputs: bool = False) -> str:
+    """Return Python of what the readout sees of outputs, or of inputs: every step, their mean or the last one."""
+    first = model.batch_first
+    if model.reads == "each":
+        return name
+    if model.reads == "mean":
+        return f"{name}.mean({int(first)})"
+    at = f"{name}[:, {{}}]" if first else f"{name}[{{}}]"
+    if inputs or model.directions == 1:
+        return at.format("-1")
+    size = model.rnn.hidden_size  # the last step of the one direction, the first of the other
+    return f"torch.cat([{at.format('-1')}[..., :{size}], {at.format('0')}[..., {size}:]], -1)"
+
+
+def _linear(linear: Linear, like: str) -> str:
+    return f"torch.nn.Linear({linear.in_features}, {linear.out_features}, bias={linear.bias is not None}{like})"
+
+
+def _dtype_code(weight: Tensor) -> str:
+    """Return the argument that makes a module in the dtype of a weight, where that is not torch's usual one."""
+    return "" if weight.dtype == torch.float32 else f", dtype={weight.dtype}"
 
 
 def _require_bound(input_bound: float | None) -> float:
@@ -210,20 +234,24 @@ def _require_bound(input_bound: float | None) -> float:
 def _layer_code(layer: RecurrentLayer) -> str:
     """Return Python that makes an empty layer of the same options, without constraint."""
     options: dict[str, str] = {"bias": repr(layer.bias)}
+    options |= {name: "True" for name in ("batch_first", "bidirectional", "learn_initial_state") if getattr(layer, name)}
     if isinstance(layer, RNN):
         activation = layer.activation
         fields = ", ".join(f"{name}={value!r}" for name, value in asdict(activation).items())
         options["nonlinearity"] = f"sr.{type(activation).__name__}({fields})"
     if isinstance(layer, GRU):
         options["reset_after"] = repr(layer.reset_after)
-    if layer.learn_initial_state:
-        options["learn_initial_state"] = "True"
-    words = ", ".join(f"{name}={value}" for name, value in options.items())
+    words = ", ".join(f"{name}={value}" for name, value in options.items()) + _dtype_code(layer.weight_ih_l0)
     return f"sr.{type(layer).__name__}({layer.input_size}, {layer.hidden_size}, {layer.num_layers}, {words})"
 
 
 def _inputs(model: SequenceModel, bound: float | None, steps: int) -> Tensor:
-    """Return random tokens (T, 2), or vectors (T, 2, D) no longer than the bound (1 without one)."""
+    """Return random tokens (T, 2), or vectors (T, 2, D) no longer than the bound (1 without one); batch first as the model."""
+    x = _time_first(model, bound, steps)
+    return x.transpose(0, 1) if model.batch_first else x
+
+
+def _time_first(model: SequenceModel, bound: float | None, steps: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)  # the global one stays untouched
     if model.embedding is not None:
         return torch.randint(model.embedding.num_embeddings, (steps, 2), generator=generator)

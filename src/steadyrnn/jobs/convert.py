@@ -10,6 +10,9 @@ from typing import Any
 from safetensors.torch import save
 
 from steadyrnn.errors import ArgumentError, ConversionError, RunError, not_among
+from steadyrnn.layers.base import RecurrentLayer
+from steadyrnn.layers.from_torch import from_torch
+from steadyrnn.models.converted import convert_layer_of
 from steadyrnn.runs.files import make_folder, write_atomically
 from steadyrnn.runs.json_text import null_for_nonfinite, render
 
@@ -85,9 +88,11 @@ def convert_run(
     target = Path("converted") / form if folder is None else Path(folder)
     _refuse_another(target, force)
     trained = load_trained(path, checkpoint)
-    require_sequence_model(trained, ConversionError)
+    part = require_sequence_model(trained, ConversionError)
     bound, _ = find_input_bound(input_bound, trained)
     model: Any = trained.model
+    if not isinstance(part.rnn, RecurrentLayer):  # forms are written as layers of ours
+        model = convert_layer_of(model, from_torch)
     converted = FORMS[form](model, ConversionOptions(bound, **options))
     report = {
         "form": form, "run": str(trained.run.folder), "checkpoint": trained.checkpoint, "input_bound": bound,

@@ -11,7 +11,7 @@ from steadyrnn.tasks.vocabulary import END
 from steadyrnn.train.device import choose_device
 from steadyrnn.train.evaluation import evaluate
 
-from .loading import Trained, build_task, load_trained
+from .loading import Trained, load_trained
 
 __all__ = ["Evaluation", "WrittenText", "evaluate_run", "write_text"]
 
@@ -73,7 +73,7 @@ def evaluate_run(
         (2, ['loss'])
     """
     trained, task = _load(path, checkpoint, device, data_dir)
-    settings = trained.configuration.train
+    settings = trained.origin.train
     size = batch_size or settings.evaluation_batch_size or settings.batch_size
     scores = evaluate(trained.model, task, split, size)
     return Evaluation(trained.run.folder, split, trained.checkpoint, trained.step, scores, dict(task.baselines))
@@ -104,7 +104,7 @@ def write_text(
     """
     trained, task = _load(path, checkpoint, device, data_dir)
     if not isinstance(task, Language):
-        raise ArgumentError(f"`--generate` needs a language model, but the run's task is {trained.configuration.task_name!r}.")
+        raise ArgumentError(f"`--generate` needs a language model, but the run's task is {trained.origin.task_name!r}.")
     start = prompt or END
     unknown = [word for word in start.split() if word not in task.vocabulary.numbers]
     words = generate(trained.model, task.vocabulary.encode(start).to(task.device), length, temperature, seed)
@@ -116,4 +116,4 @@ def _load(path: str | Path, checkpoint: str | None, device: str, data_dir: str |
     trained = load_trained(path, checkpoint)
     where = choose_device(device)
     trained.model.to(where)
-    return trained, build_task(trained.configuration, data_dir).to(where)
+    return trained, trained.origin.make_task(data_dir).to(where)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from steadyrnn.errors import RunError, SteadyError
+from steadyrnn.certificates.layer import is_recurrent
+from steadyrnn.errors import CheckpointError, RunError, SteadyError
+from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.settings import ModelSettings, complete
 from steadyrnn.models.systems import build_model
@@ -16,18 +18,25 @@ from steadyrnn.runs.checkpoint import Checkpoint
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.layout import find_runs
 from steadyrnn.tasks.base import Interface, Task
-from steadyrnn.tasks.registry import make_task
-from steadyrnn.train.weights import load_weights
+from steadyrnn.tasks.registry import TASKS, make_task
+from steadyrnn.train.weights import check_weights, load_weights
 
-from .configuration import Configuration, make_settings
+from .configuration import Configuration, is_made_in_python, make_settings
+from .origin import FACTS, Origin, collect_task_facts
+from .python_run import PythonOrigin
 
 __all__ = [
-    *("FACTS", "Trained", "read_configuration", "collect_facts", "find_input_bound", "load_trained", "find_newest_run"),
-    *("require_sequence_model", "build_task"),
+    *("Trained", "build_task", "collect_facts", "find_input_bound", "find_newest_run", "load_trained", "read_configuration"),
+    *("require_recurrent", "require_sequence_model"),
 ]
 
-FACTS = "facts.json"
-"""What was known of task and model when the run was made: it can be certified, converted and reported without its data."""
+
+_MADE_BY_HAND = (
+    "If it was made in Python with `Run.create` and `train(..., run=run)`, its config.json does not say how model and data are "
+    "made. Train with `steadyrnn.jobs.train_model.train_model(model, task, settings)`, whose folder says it. In Python, "
+    "`load_weights(model, Run.open(folder).load('best').tensors)` loads its weights into your model."
+)
+"""What a run lacks that names neither task nor model of the program, and the way out."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,7 @@ class Trained:
     """A run with its model as a checkpoint has it."""
 
     run: Run
-    configuration: Configuration
-    interface: Interface
+    origin: Origin
     model: nn.Module
     checkpoint: str
     step: int
@@ -55,14 +63,51 @@ def load_trained(path: str | Path, checkpoint: str | None = None) -> Trained:
         checkpoint: ``best`` or ``last``; None is the best there is.
     """
     run = Run.open(find_newest_run(path))
-    configuration = read_configuration(run)
-    interface = read_interface(run, configuration)
+    origin = read_origin(run)
     name = checkpoint or ("best" if "best" in run.checkpoints() else "last")
     stored = run.load(name)
-    model = build_checked_model(run, configuration.model, interface, stored)
+    model = origin.make_model(stored)
     load_weights(model, stored.tensors)
     step = stored.facts.get("step") if isinstance(stored.facts, dict) else None
-    return Trained(run, configuration, interface, model.eval(), name, step if isinstance(step, int) else 0)
+    return Trained(run, origin, model.eval(), name, step if isinstance(step, int) else 0)
+
+
+class NamedOrigin(Origin):
+    """A run whose task and model have names that the program knows."""
+
+    def __init__(self, run: Run) -> None:
+        self.configuration = configuration = read_configuration(run)
+        super().__init__(run, configuration.task_name, configuration.model.name, configuration.train)
+
+    def make_model(self, stored: Checkpoint) -> nn.Module:
+        """Return a fresh model of the configuration."""
+        interface = read_interface(self.run, self.configuration)
+        model = build_checked_model(self.run, self.configuration.model, interface, stored)
+        if not (self.run.folder / FACTS).is_file():  # which no run of the program lacks
+            try:
+                check_weights(model, stored.tensors)
+            except CheckpointError as error:
+                raise RunError(f"{error} {_MADE_BY_HAND}") from error
+        return model
+
+    def make_task(self, data_dir: str | None = None) -> Task:
+        """Return the task of the configuration."""
+        return build_task(self.configuration, data_dir)
+
+
+def read_origin(run: Run) -> Origin:
+    """Return where a run comes from.
+
+    Raises:
+        RunError: It says neither by names that the program knows nor by a description how its model and task are made.
+    """
+    if is_made_in_python(run.config):
+        return PythonOrigin(run)
+    for part, known in (("task", TASKS), ("model", SYSTEMS)):
+        name = run.config[part]["name"]
+        if name not in known:
+            raise RunError(f"`{run.folder}` has the {part} {name[:60]!r}, which the program cannot make. {_MADE_BY_HAND}")
+    return NamedOrigin(run)
 
 
 def build_checked_model(run: Run, settings: ModelSettings, interface: Interface, stored: Checkpoint) -> nn.Module:
@@ -80,13 +125,24 @@ def build_checked_model(run: Run, settings: ModelSettings, interface: Interface,
         raise RunError(f"`{run.folder}` has a configuration of which no model can be built: {error}") from error
 
 
-def require_sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
+def require_recurrent(trained: Trained, error: type[SteadyError]) -> nn.Module:
     """Return the recurrent model of a run; of a network without time raise ``error``."""
     model = recurrent_part(trained.model)
+    if not any(map(is_recurrent, model.modules())):
+        raise error(
+            f"`{trained.run.folder}` is a network without time, {trained.origin.model_name}: it has no state, so there is "
+            "nothing to certify and no equivalent of another form."
+        )
+    return model
+
+
+def require_sequence_model(trained: Trained, error: type[SteadyError]) -> SequenceModel:
+    """Return the recurrent model of a run; of a network without time, or a layer alone, raise ``error``."""
+    model = require_recurrent(trained, error)
     if not isinstance(model, SequenceModel):
         raise error(
-            f"`{trained.run.folder}` is a network without time, {trained.configuration.model.name}: it has no state, so there "
-            "is nothing to certify and no equivalent of another form."
+            f"`{trained.run.folder}` is a {type(model).__name__} alone, but a whole model is converted: train a SequenceModel "
+            "around it. In Python `steadyrnn.to_parallel` and the other conversions take a layer."
         )
     return model
 
@@ -143,14 +199,7 @@ def read_interface(run: Run, configuration: Configuration) -> Interface:
 def collect_facts(configuration: Configuration, task: Task, model: nn.Module) -> dict[str, Any]:
     """Return what is noted of task and model beside the configuration."""
     full = {name: value for name, value in asdict(complete(configuration.model)).items() if value is not None}
-    references, data = task.references(), task.data_facts()
-    return {
-        **{"metric": task.metric, "higher_is_better": task.higher_is_better, "baselines": dict(task.baselines)},
-        **{"parameters": sum(parameter.numel() for parameter in model.parameters()), "model": full},
-        "interface": asdict(task.interface),
-        **({"references": {name: dict(scores) for name, scores in references.items()}} if references else {}),
-        **({"data": dict(data)} if data else {}),
-    }
+    return {**collect_task_facts(task, model), "model": full, "interface": asdict(task.interface)}
 
 
 def keep_choices(run: Run) -> dict[str, Any]:

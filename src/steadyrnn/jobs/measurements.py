@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrnn.certificates.certify import AnyCertificate, certify
+from steadyrnn.certificates.layer import is_recurrent
 from steadyrnn.errors import ArgumentError, SteadyError, not_among
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import recurrent_part
@@ -104,12 +105,13 @@ def record_certificate(
 
 def _try_certify(model: nn.Module, input_bound: float | None, effort: str) -> tuple[AnyCertificate | None, str | None]:
     part = recurrent_part(model)
-    if not isinstance(part, SequenceModel):
+    if not any(map(is_recurrent, part.modules())):
         return None, "A network without time has no certificate: there is no state that could be forgotten."
+    # tokens are bounded by the embedding, and of the inputs of a layer inside another model nothing is known
+    reads_input = is_recurrent(part) or (isinstance(part, SequenceModel) and part.embedding is None)
     with _evaluation(part):
         try:
-            # tokens are bounded by the embedding
-            return certify(part, None if part.embedding is not None else input_bound, effort=effort), None
+            return certify(part, input_bound if reads_input else None, effort=effort), None
         except SteadyError as error:
             return None, str(error)
 

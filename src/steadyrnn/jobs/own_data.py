@@ -36,7 +36,7 @@ class Settled:
 
 
 def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None = None) -> Settled:
-    """Choose what a user left open: the model, the readout and the learning rate.
+    r"""Choose what a user left open: the model, the readout and the learning rate.
 
     The model is chosen if none, or ``"auto"``, is named. A network with one answer per series, unless that is a forecast,
     reads the mean of its states, so that one that forgets quickly still sees the whole series. The rate is that of a

@@ -23,12 +23,16 @@ from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.trainer import Result, train
 
 from .configuration import Configuration
-from .loading import FACTS, build_task, check_same_data, collect_facts, keep_choices, read_configuration
+from .loading import build_task, check_same_data, collect_facts, keep_choices, read_configuration
 from .measurements import check_probes, make_probes, measure_input_bound, record_certificate
+from .origin import FACTS
 from .seeds_file import read_plan
 from .training_probes import Callback
 
-__all__ = ["TABLE", "TrainedRun", "certify_in", "open_new", "open_stored", "probes_of", "train_in", "train_network"]
+__all__ = [
+    *("TABLE", "Announce", "TrainedRun", "begin_run", "certify_in", "open_new", "open_stored", "open_to_resume", "probes_of"),
+    *("table_of", "train_in", "train_network"),
+]
 
 TABLE = "calibration"
 """What ``environment.json`` calls the table by which engines are chosen."""
@@ -110,16 +114,15 @@ def train_network(
         with opened as run:
             if announce is not None:
                 announce(run.folder, known)
-            return train_in(run, configuration, task, model, known, resume=resumed is not None, progress=progress)
+            return train_in(run, settings, task, model, known, resume=resumed is not None, progress=progress)
 
 
 def train_in(
-    run: Run, configuration: Configuration, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
+    run: Run, settings: TrainSettings, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
     progress: str, label: str = "training",
 ) -> TrainedRun:  # fmt: skip
     """Train a model in its run folder and certify its best weights, as :func:`train_network` does once both are there."""
-    settings, shown = configuration.train, make_progress(progress, label)
-    probes = probes_of(run, settings, task)
+    shown, probes = make_progress(progress, label), probes_of(run, settings, task)
     result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
     if resume:  # they may be lost; nothing of a run changes before the trainer agrees to go on
         run.write_json(FACTS, facts)
@@ -137,21 +140,29 @@ def open_new(
     folder: Path | None = None, more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Run:  # fmt: skip
     """Make the folder of a run, at a new place below ``out`` or as ``folder``; ``more`` goes into its environment."""
-    environment = {TABLE: table_record(choose_device(configuration.train.device)), **more}
-    names = configuration.label, configuration.model.name
-    return _begin(Run.create(out, *names, configuration.to_dict(), [*command], environment, folder), tensorboard, facts)
+    names, environment = (configuration.label, configuration.model.name), {**table_of(configuration.train), **more}
+    return begin_run(Run.create(out, *names, configuration.to_dict(), [*command], environment, folder), tensorboard, facts)
 
 
 def open_stored(configuration: Configuration, folder: Path, tensorboard: bool) -> Run:
     """Open the folder of a run to go on with; its task and model must be those of the configuration."""
-    environment = {TABLE: table_record(choose_device(configuration.train.device))}
-    stored = Run.open(folder)
-    _refuse_another_table(stored, environment[TABLE])
-    _refuse_another_configuration(stored, configuration)
-    return _begin(Run.open(folder, write=True, environment=environment), tensorboard)
+    _refuse_another_configuration(Run.open(folder), configuration)
+    return begin_run(open_to_resume(folder, configuration.train), tensorboard)
 
 
-def _begin(run: Run, tensorboard: bool, facts: dict[str, Any] | None = None) -> Run:
+def open_to_resume(folder: Path, settings: TrainSettings) -> Run:
+    """Open the folder of a run for writing, if engines are chosen as they were when it was made."""
+    environment = table_of(settings)
+    _refuse_another_table(Run.open(folder), environment[TABLE])
+    return Run.open(folder, write=True, environment=environment)
+
+
+def table_of(settings: TrainSettings) -> dict[str, Any]:
+    """Return what ``environment.json`` notes beside the machine: the table by which engines are chosen."""
+    return {TABLE: table_record(choose_device(settings.device))}
+
+
+def begin_run(run: Run, tensorboard: bool, facts: dict[str, Any] | None = None) -> Run:
     """Write the facts of a new run and begin its event files; a run for which that fails is closed."""
     try:
         if facts is not None:

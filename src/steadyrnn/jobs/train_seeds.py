@@ -29,8 +29,9 @@ from steadyrnn.train.state import refuse_differences
 from steadyrnn.train.weights import load_weights
 
 from .configuration import Configuration
-from .loading import FACTS, build_task, check_same_data, collect_facts, keep_choices
+from .loading import build_task, check_same_data, collect_facts, keep_choices
 from .measurements import check_probes
+from .origin import FACTS
 from .seeds_file import CHECKPOINT, MOST_SEEDS, SEEDS, SeedsPlan, read_plan, seed_folder, write_plan
 from .train import TrainedRun, certify_in, open_new, open_stored, probes_of, train_in
 
@@ -249,7 +250,7 @@ def _train_in_turn(
         own, model = _seeded(configuration, seed), _build(configuration, task, seed)
         try:
             done[seed] = train_in(
-                run, own, task, model, facts, resume=resume, progress=progress, label=f"seed {seed}"
+                run, own.train, task, model, facts, resume=resume, progress=progress, label=f"seed {seed}"
             )  # fmt: skip
         except (TrainingError, NotFiniteError) as error:
             failures[seed] = str(error)

@@ -10,12 +10,13 @@ from torch.nn.utils.rnn import PackedSequence
 
 from steadyrnn.cells.base import State
 from steadyrnn.checks import check_dense, check_flag, check_positive_int, without_autocast
+from steadyrnn.constraints.base import Constraint
 from steadyrnn.constraints.stable_lstm import StableLSTM
 from steadyrnn.engines.select import ENGINES, Choice, check_engine, select
 
 from .arguments import check_dropout, refuse_positional, refuse_projection, with_shared_arguments
 from .sequence import Opened, check_traced, close_call, initial_states, open_call, warn_of_layout
-from .weights import RecurrentWeights, TransitionLike
+from .weights import RecurrentWeights, Transition, TransitionLike
 
 __all__ = ["RecurrentLayer"]
 
@@ -97,6 +98,14 @@ class RecurrentLayer(RecurrentWeights):
                 constraints = constraints.with_input_bound(1 / (1 - self.dropout) if self.dropout < 1 else 1.0)
             for direction in range(self.directions):
                 self._add(self.suffix(layer, direction), width, constraints, self.learn_initial_state, kwargs)
+
+    def transition_sets(self) -> dict[str, Constraint] | StableLSTM:
+        """Return the sets that the recurrent weights stay in, as the argument ``transition`` takes them."""
+        end = self.suffix(0, 0)
+        slots = self._modules.get(f"transition{end}")
+        if isinstance(slots, Transition):
+            return {gate: slot.constraint for gate, slot in slots.slots().items()}
+        return self._joint[end] if end in self._joint else dict(self._inits)
 
     def suffixes(self) -> list[str]:
         """Return the ends of the parameter names of all layers and directions, in torch's order."""

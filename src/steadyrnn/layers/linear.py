@@ -88,11 +88,15 @@ class Linear(Holder):
             self.slot.reset()
         elif self._first == "torch":
             nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        else:
+        elif not self.weight.is_meta:
             self.weight.copy_(Free(self._first).sample(self.out_features, self.in_features, self.weight.device))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features)
             self.bias.uniform_(-bound, bound)
+
+    def weight_set(self) -> Constraint:
+        """Return the set that the weight stays in, as the argument ``weight`` takes it."""
+        return Free(self._first) if self._first is not None else self.slot.constraint
 
     def __prepare_scriptable__(self) -> NoReturn:
         """Refuse ``torch.jit.script``, which asks this before anything else."""

@@ -239,7 +239,7 @@ class RecurrentWeights(Holder, Projected, ABC):
                 parameter.uniform_(-bound, bound)
             if name.startswith("weight_hh"):
                 for rows, constraint in zip(parameter.split(self.hidden_size), self._inits.values(), strict=False):
-                    if constraint.init != "torch":
+                    if constraint.init != "torch" and not rows.is_meta:
                         rows.copy_(constraint.sample(self.hidden_size, self.hidden_size, rows.device))
         self.after_optimizer_step()
 

@@ -19,7 +19,7 @@ from .environment import describe_environment
 from .events import EventWriter, check_events
 from .files import is_temporary, list_folder, make_folder, remove_quietly, write_atomically
 from .json_text import null_for_nonfinite, parse_file, render
-from .layout import CHECKPOINTS, CONFIG, ENVIRONMENT, FORMAT, LOCK, METRICS, check_config, check_name, read_config
+from .layout import CHECKPOINTS, CONFIG, DATA, ENVIRONMENT, FORMAT, LOCK, METRICS, check_config, check_name, read_config
 from .lock import Lock
 from .metrics import MetricsFile, check_mark, read_metrics
 from .regular import check_writable, kind_of, read_if_there
@@ -198,11 +198,14 @@ class Run:
         if not folder.is_dir():
             there = ", ".join(self.checkpoints()) or "none"
             raise CheckpointError(f"`{self.folder}` has no checkpoint {name!r}; it has: {there}.")
-        found = load_checkpoint(folder)
+        return self._of_this_run(load_checkpoint(folder), f"The checkpoint {name!r}")
+
+    def _of_this_run(self, found: Checkpoint, name: str) -> Checkpoint:
+        """Return what was saved with the ``config.json`` that is there; refuse anything else."""
         if found.run.get("config", self._config_digest()) != self._config_digest():
             raise CheckpointError(
-                f"The checkpoint {name!r} of `{self.folder}` was not saved with the `{CONFIG}` that is there: one of them was "
-                "altered, or is another run's. Restore it."
+                f"{name} of `{self.folder}` was not saved with the `{CONFIG}` that is there: one of them was altered, or is "
+                "another run's. Restore it."
             )
         return found
 
@@ -220,6 +223,22 @@ class Run:
         """Return the names of the checkpoints."""
         folder = self.folder / CHECKPOINTS
         return [name for name in list_folder(folder) if (folder / name / "checkpoint.json").is_file()]
+
+    def save_data(self, tensors: Mapping[str, Tensor], facts: Any) -> None:
+        """Keep the data that the run is trained on, in the form of a checkpoint, once and for all."""
+        self._writer()
+        folder = check_writable(self.folder, DATA, DOCUMENT).parent
+        save_checkpoint(folder, tensors, facts, {"config": self._config_digest()})
+
+    def load_data(self) -> Checkpoint | None:
+        """Return the data that the run keeps; None where it keeps none.
+
+        Raises:
+            CheckpointError: They are damaged, or another run's.
+        """
+        if not (self.folder / DATA / DOCUMENT).is_file():
+            return None
+        return self._of_this_run(load_checkpoint(self.folder / DATA), "The folder `data`")
 
     def write_json(self, name: str, value: Any) -> None:
         """Replace a JSON file of the run, atomically; NaN and infinity are written as null."""
@@ -316,6 +335,7 @@ def _check_parts(folder: Path) -> None:
     for name in {METRICS, ENVIRONMENT, LOCK, *(name for name in list_folder(folder) if name.endswith(".json"))}:
         check_writable(folder, name)
     check_writable(folder, CHECKPOINTS, last="a folder")
+    check_writable(folder, DATA, DOCUMENT)
     for name in list_folder(folder / CHECKPOINTS):
         if kind_of(folder / CHECKPOINTS / name) != "a regular file":  # somebody's note
             check_writable(folder, CHECKPOINTS, name, DOCUMENT)

@@ -13,6 +13,7 @@ from .regular import read_if_there
 __all__ = [
     "CHECKPOINTS",
     "CONFIG",
+    "DATA",
     "ENVIRONMENT",
     "FORMAT",
     "LOCK",
@@ -25,6 +26,7 @@ __all__ = [
 
 FORMAT = 1
 CONFIG, METRICS, ENVIRONMENT, LOCK, CHECKPOINTS = "config.json", "metrics.jsonl", "environment.json", "lock", "checkpoints"
+DATA = "data"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 

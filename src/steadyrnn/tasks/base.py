@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "Interface", "Task"]
+__all__ = ["Batch", "Interface", "StoredData", "Task"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,21 @@ class Batch:
     target: Tensor
     lengths: Tensor | None = None
     fresh: bool = True
+
+
+@dataclass(frozen=True)
+class StoredData:
+    """What a run folder keeps of a task whose data lie in memory, so that it can be made again.
+
+    Args:
+        kind: How the task is made again: a key of :data:`~steadyrnn.tasks.stored.STORED`.
+        facts: Its settings, as JSON.
+        tensors: Its data, by name.
+    """
+
+    kind: str
+    facts: dict[str, Any]
+    tensors: dict[str, Tensor]
 
 
 class Task(ABC):
@@ -101,6 +116,10 @@ class Task(ABC):
     @abstractmethod
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Return scores from sums added up over batches; contains ``"loss"`` and :attr:`metric`."""
+
+    def stored(self) -> StoredData | None:
+        """Return what a run folder keeps, so that the program can score the run; None where a task cannot be stored."""
+        return None
 
     def to(self, device: torch.device | str) -> "Task":
         """Move what the task stores; return the task itself."""

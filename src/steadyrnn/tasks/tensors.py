@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -11,12 +11,14 @@ from torch import Tensor
 from steadyrnn.checks import check_count, check_finite, check_positive_int
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
-from .base import Batch, Interface, Task
+from .base import Batch, Interface, StoredData, Task
 from .constant_baseline import class_baseline
 from .scoring import ClassificationTask, RegressionTask
 from .splits import EpochOrder, cut
 
 __all__ = ["Part", "TensorClassification", "TensorRegression"]
+
+_PARTS, _TENSORS = ("train", "validation", "test"), ("input", "target", "lengths")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Part:
 class TensorTask(Task):
     """What the two kinds share: the splits, and the order of training examples, which is a new one each epoch."""
 
+    kind: ClassVar[str]  # how it is called where it is stored
+    options: ClassVar[tuple[str, ...]] = ()  # arguments beside the examples and the seed
     dimensions: ClassVar[int]  # of the target of sequences that have one each
 
     def _take(self, train: Part, validation: Part | None, test: Part | None, seed: int) -> None:
@@ -129,6 +133,32 @@ class TensorTask(Task):
         ranges, each = cut(split, counts, batch_size), self.reads == "each"
         return (self.parts[split].take(torch.arange(rows.start, rows.stop, device=self.device), each) for rows in ranges)
 
+    def stored(self) -> StoredData | None:
+        """Return the examples and the settings; None of a subclass, which may be another task."""
+        if "kind" not in vars(type(self)):
+            return None
+        named = {f"{name}.{what}": getattr(part, what) for name, part in self.parts.items() for what in _TENSORS}
+        facts = {"seed": self.order.seed, **{name: getattr(self, name) for name in self.options}}
+        return StoredData(self.kind, facts, {name: tensor for name, tensor in named.items() if tensor is not None})
+
+    @classmethod
+    def from_stored(cls, data: StoredData) -> Self:
+        """Return the task that :meth:`stored` was called on; what came from a file is checked as what a user gives.
+
+        Example:
+            >>> part = Part(torch.randn(5, 4, 2), torch.tensor([0, 1, 1, 0]))
+            >>> again = TensorClassification.from_stored(TensorClassification(part, part, seed=3).stored())
+            >>> again.order.seed, again.classes
+            (3, 2)
+        """
+        known = {f"{name}.{what}" for name in _PARTS for what in _TENSORS}
+        needed = {f"{name}.{what}" for name in _PARTS for what in _TENSORS[:2]}
+        faults = (needed - data.tensors.keys()) | (data.tensors.keys() - known) | (data.facts.keys() ^ {"seed", *cls.options})
+        if faults:
+            raise ArgumentError(f"The stored data lack parts or have others: {', '.join(sorted(faults))[:200]}.")
+        parts = {name: Part(*(data.tensors.get(f"{name}.{what}") for what in _TENSORS)) for name in _PARTS}  # type: ignore[arg-type]
+        return cls(**parts, **data.facts)
+
     def to(self, device: torch.device | str) -> "TensorTask":
         """Move the examples."""
         super().to(device)
@@ -185,6 +215,7 @@ class TensorClassification(TensorTask, ClassificationTask):
         Interface(inputs=2, outputs=2, vocabulary=None, reads='last', carries_state=False)
     """
 
+    kind, options = "tensor-classification", ("classes",)
     dimensions = 1
 
     def __init__(
@@ -243,6 +274,7 @@ class TensorRegression(TensorTask, RegressionTask):
         (2, 'last')
     """
 
+    kind = "tensor-regression"
     dimensions = 2
 
     def __init__(self, train: Part, validation: Part | None = None, test: Part | None = None, seed: int = 0) -> None:

@@ -16,7 +16,7 @@ from .device import autocast as autocast_context
 from .model_call import call_model
 from .randomness import keep_random_state
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluation_mode"]
 
 
 def evaluate(
@@ -53,7 +53,7 @@ def evaluate(
     device = next((parameter.device for parameter in model.parameters()), task.device)
     if task.device != device:
         task.to(device)
-    with _evaluation_mode(model), torch.no_grad(), cached(), keep_random_state():
+    with evaluation_mode(model), torch.no_grad(), cached(), keep_random_state():
         sums = _sums(model if call is None else call, task, split, batch_size, autocast)
     if not sums:
         raise DataError(f"The split {split!r} of the task has no examples, so there is nothing to score.")
@@ -61,7 +61,7 @@ def evaluate(
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode; put every part of it back into its own mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -1,6 +1,6 @@
 """Simple methods that a network is shown beside: the commonest class, the mean, the last value, a linear model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -109,7 +109,7 @@ def _examples(task: Task, split: str, read: Callable[[Batch], Tensor]) -> tuple[
     """Return features and targets of the examples of a part, not too many, spread evenly."""
     inputs, targets = [], []
     for batch in task.batches(split, _ROWS):
-        target = batch.target if batch.target.dim() < 3 and not task.interface.reads == "each" else batch.target.flatten(0, 1)
+        target = batch.target.flatten(0, 1) if task.interface.reads == "each" else batch.target
         counts = _is_counted(target)
         inputs.append(read(batch)[counts])
         targets.append(target[counts])
