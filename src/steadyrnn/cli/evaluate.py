@@ -38,6 +38,10 @@ def parser() -> "ArgumentParser":
     made.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:1.")
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads.")
     made.add_argument("--data-dir", type=str | None, default=None, help="Data folder, where it is not the run's.")
+    made.add_argument(
+        "--data", type=str | None, default=None,
+        help="For data of your own: where the file is now, or another file, which is scored as a whole.",
+    )  # fmt: skip
     made.add_argument("--generate", type=int | None, default=None, help="Write so many words instead of scoring.")
     made.add_argument("--prompt", type=str | None, default=None, help="Words the text starts with; null is a fresh line.")
     made.add_argument("--temperature", type=float | None, default=None, help="Of drawn words; null is the likeliest.")
@@ -63,7 +67,8 @@ def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
 def _score(args: Any, where: dict[str, Any]) -> int:
     from steadyrnn.jobs.evaluate import evaluate_run
 
-    found, output = evaluate_run(args.run, args.split, batch_size=args.batch_size, **where), Output(args.json)
+    found = evaluate_run(args.run, args.split, batch_size=args.batch_size, data=args.data, **where)
+    output = Output(args.json)
     rows = [[name, short(value), short(found.baselines.get(name))] for name, value in found.scores.items()]
     title = f"{found.run}: {found.split}, checkpoint {found.checkpoint} (step {found.step:,})"
     output.table(title, ("score", "value", "without looking at the input"), rows)

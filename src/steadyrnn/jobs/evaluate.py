@@ -11,7 +11,8 @@ from steadyrnn.tasks.vocabulary import END
 from steadyrnn.train.device import choose_device
 from steadyrnn.train.evaluation import evaluate
 
-from .loading import Trained, load_trained
+from .loading import Trained, check_same_data, load_trained
+from .other_data import task_on
 
 __all__ = ["Evaluation", "WrittenText", "evaluate_run", "write_text"]
 
@@ -56,6 +57,7 @@ def evaluate_run(
     batch_size: int | None = None,
     device: str = "auto",
     data_dir: str | None = None,
+    data: str | Path | None = None,
 ) -> Evaluation:
     """Score the network of a run on a split of its task.
 
@@ -66,17 +68,27 @@ def evaluate_run(
         checkpoint: ``best`` or ``last``; None is the best there is.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         data_dir: Data folder, where it is not the run's.
+        data: For a network that was trained on a file of one's own: where that file is now, or another one of the same form,
+            which is scored as a whole.
 
     Example:
         >>> found = evaluate_run("runs/addition/stable-rnn")
         >>> found.step, sorted(found.scores)
         (2, ['loss'])
     """
-    trained, task = _load(path, checkpoint, device, data_dir)
+    if data is None:
+        trained, task = _load(path, checkpoint, device, data_dir)
+    else:
+        trained = load_trained(path, checkpoint)
+        task, known = task_on(trained, Path(data))
+        split = split if known else "test"
+        trained.model.to(choose_device(device))
+        task.to(choose_device(device))
     settings = trained.origin.train
     size = batch_size or settings.evaluation_batch_size or settings.batch_size
     scores = evaluate(trained.model, task, split, size)
-    return Evaluation(trained.run.folder, split, trained.checkpoint, trained.step, scores, dict(task.baselines))
+    shown = split if data is None or known else f"all of {Path(data).name}"
+    return Evaluation(trained.run.folder, shown, trained.checkpoint, trained.step, scores, dict(task.baselines))
 
 
 def write_text(
@@ -116,4 +128,6 @@ def _load(path: str | Path, checkpoint: str | None, device: str, data_dir: str |
     trained = load_trained(path, checkpoint)
     where = choose_device(device)
     trained.model.to(where)
-    return trained, trained.origin.make_task(data_dir).to(where)
+    task = trained.origin.make_task(data_dir)
+    check_same_data(trained.run, task)
+    return trained, task.to(where)

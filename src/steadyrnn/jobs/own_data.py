@@ -18,6 +18,10 @@ from .recipes import configure
 __all__ = ["Settled", "settle"]
 
 
+_BATCH = 32
+_MOST_EPOCHS, _MOST_STEPS = 200, 2000
+
+
 @dataclass(frozen=True)
 class Settled:
     """A configuration of which nothing is open.
@@ -71,6 +75,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
     name = settings["model.name"]
     if _reads_mean(task, name):
         settings = {"model.readout": "mean", **settings}
+    settings = {**_measure_out(task, settings), **settings}
     configuration = configure(TASK, name, settings)
     if "train.optimizer.lr" not in given:
         found = find_rate(configuration, task)
@@ -79,6 +84,21 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         notes.append(f"learning rate {found.rate:g}: validation loss after {found.steps} steps is {tried}")
         facts["rate_test"] = found.to_dict()
     return Settled(configuration, task, tuple(notes), facts)
+
+
+def _measure_out(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how long to train: up to 200 epochs, but no more than 2,000 steps, so that any file is done in minutes.
+
+    A validation follows every epoch, or every 25 to 100 steps where epochs are shorter or longer. Training ends early when a
+    third of the validations have brought nothing better.
+    """
+    if "train.steps" in given or "train.epochs" in given:
+        return {}
+    epoch = task.epoch_steps(int(given.get("train.batch_size", _BATCH)))
+    steps = min(_MOST_EPOCHS * epoch, _MOST_STEPS)
+    every = int(given.get("train.validate_every") or min(max(epoch, 25), 100))
+    patience = max(5, round(steps / every / 3))
+    return {"train.steps": steps, "train.validate_every": every, "train.stop.patience": patience}
 
 
 def _reads_mean(task: Task, model: str) -> bool:

@@ -123,7 +123,7 @@ _SERIES: dict[str, Any] = {
 }
 _OWN_SERIES: dict[str, Any] = {
     **{"train.epochs": 200, "train.batch_size": 32, "train.evaluation_batch_size": 256, "train.stop.patience": 30},
-    **{"train.schedule.name": "cosine"},
+    "train.schedule.name": "cosine",
 }
 
 _HERE = "steadyrnn.tasks"

@@ -1,5 +1,6 @@
 """Series split, filled and scaled for a network, and what must be known to treat other series alike."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +14,9 @@ from .problem import Problem, class_codes, find_problem
 from .records import RawTarget, SeriesSet
 from .scaling import Scaling, fill_missing, fit_scaling
 from .settings import SeriesSettings
-from .split import Segments, split_by_series, split_by_time
+from .split import PARTS, Segments, split_by_series, split_by_time
 
-__all__ = ["Prepared", "join", "prepare"]
+__all__ = ["Prepared", "join", "prepare", "prepare_as"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,46 @@ def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
     counted = used if problem.each else _series_of(parts["train"], every.count)
     own = fit_scaling(target, counted, settings.scale, problem.outputs)
     return Prepared(every, settings, problem, parts, scaling, own, Flat(values, own.apply(target).float()))
+
+
+def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping[str, Any]) -> Prepared:
+    """Prepare other series as those that a network was trained on: with its scaling, its classes and its way of reading.
+
+    Nothing is held out: each part has all series.
+
+    Args:
+        series: As they were read.
+        settings: Those that the network was trained with.
+        preparation: What :meth:`Prepared.facts` noted.
+
+    Raises:
+        DataError: Channels or classes are not those of the network, or what was noted is damaged.
+    """
+    try:
+        problem = Problem(
+            str(preparation["kind"]), bool(preparation["each"]), tuple(map(str, preparation["outputs"])),
+            int(preparation["horizon"]), preparation["window"], 1, preparation["bptt"], int(preparation["patch"]),
+        )  # fmt: skip
+        channels, scaling = tuple(preparation["channels"]), Scaling.from_dict(preparation["scaling"])
+        noted = preparation["target_scaling"]
+        own = Scaling((), ()) if noted is None else Scaling.from_dict(noted)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"What the run notes of its data is damaged: {error}.") from error
+    if series.channels != channels:
+        raise DataError(
+            f"The series must have the channels {', '.join(channels[:20])}, but have {', '.join(series.channels[:20])}."
+        )
+    whole = Segments(series.starts, series.starts + series.lengths, torch.arange(series.count))
+    parts = dict.fromkeys(PARTS, whole)
+    values = fill_missing(series, parts, scaling, settings.missing)
+    target, _ = _target(series, series, problem, settings)
+    if problem.kind == "classification":
+        flat = Flat(values, target.long())
+    elif problem.kind == "forecasting":
+        flat = Flat(values, values[:, [channels.index(name) for name in _forecast_names(series, settings)]])
+    else:
+        flat = Flat(values, own.apply(target).float())
+    return Prepared(series, settings, problem, parts, scaling, own, flat)
 
 
 def join(first: SeriesSet, second: SeriesSet) -> SeriesSet:

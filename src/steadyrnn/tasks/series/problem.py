@@ -16,8 +16,8 @@ __all__ = ["KINDS", "Problem", "class_codes", "find_problem"]
 KINDS = ("classification", "regression", "forecasting")
 _FEW = 20
 """Whole numbers with at most as many different values are classes, unless the user says otherwise."""
-_STEPS = 256
-"""Steps up to which a network reads series of several channels one by one."""
+_STEPS = {"classification": 128, "regression": 128, "forecasting": 64}
+"""Steps up to which a network reads series of several channels, or windows, one by one."""
 _WINDOW = 200
 
 
@@ -233,7 +233,7 @@ def _find_patch(series: SeriesSet, settings: SeriesSettings, problem: Problem) -
         patch = features_per_step(length) if even else 1
         patch = patch if patch > 1 else max(1, round(length**0.5 / 2))
     else:
-        patch = -(-length // _STEPS)
+        patch = -(-length // _STEPS[problem.kind])
     if patch > length:
         raise ArgumentError(f"`patch` must be at most {length}, the usual length of a series, but is {patch}.")
     reasons = problem.reasons if patch == 1 else (*problem.reasons, f"the network reads {patch} steps at once")

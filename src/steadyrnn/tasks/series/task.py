@@ -21,7 +21,15 @@ from .settings import SeriesSettings
 from .split import PARTS
 from .stream import StreamPart
 
-__all__ = ["BalancedClassification", "SeriesClassification", "SeriesNumbers", "SeriesTask", "make_series_task", "task_of"]
+__all__ = [
+    "BalancedClassification",
+    "SeriesClassification",
+    "SeriesNumbers",
+    "SeriesTask",
+    "make_series_task",
+    "task_from",
+    "task_of",
+]
 
 
 def make_series_task(settings: SeriesSettings) -> "SeriesTask":
@@ -44,10 +52,14 @@ def task_of(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
         settings: What is to be predicted, and how series are read; ``data`` is not used.
         test: Test series; None holds some out.
     """
-    prepared = prepare(series, settings, test)
+    return task_from(prepare(series, settings, test))
+
+
+def task_from(prepared: Prepared) -> "SeriesTask":
+    """Return the task of series that are split and scaled."""
     if prepared.problem.kind != "classification":
         return SeriesNumbers(prepared)
-    return (BalancedClassification if settings.weights == "balanced" else SeriesClassification)(prepared)
+    return (BalancedClassification if prepared.settings.weights == "balanced" else SeriesClassification)(prepared)
 
 
 class SeriesTask(Task):

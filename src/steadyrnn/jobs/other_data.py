@@ -1,0 +1,47 @@
+"""A network that was trained on a file of one's own, on the same file elsewhere, or on another one."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from steadyrnn.errors import RunError
+from steadyrnn.tasks.base import Task
+from steadyrnn.tasks.series.prepared import prepare_as
+from steadyrnn.tasks.series.read import read_series
+from steadyrnn.tasks.series.settings import SeriesSettings
+from steadyrnn.tasks.series.task import make_series_task, task_from
+
+from .loading import Trained, read_configuration
+from .origin import FACTS
+
+__all__ = ["task_on"]
+
+
+def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
+    """Return the task of a trained network on a file, and whether it is the file that the network was trained on.
+
+    The file of the training is divided as it was then. Any other is prepared as the training data were, with the scaling and
+    the classes of the training, and each part of the task is all of it.
+
+    Args:
+        trained: The network, of a run on data of one's own.
+        data: The file or folder.
+
+    Raises:
+        RunError: The network was trained on something else.
+    """
+    facts = trained.run.read_json(FACTS) if (trained.run.folder / FACTS).is_file() else {}
+    noted: Any = facts.get("data") if isinstance(facts, dict) else None
+    settings = read_configuration(trained.run).task
+    if (
+        not isinstance(noted, dict)
+        or not isinstance(noted.get("preparation"), dict)
+        or not isinstance(settings, SeriesSettings)
+    ):
+        raise RunError(f"`{trained.run.folder}` was not trained on a file of your own: leave `--data` out.")
+    series = read_series(replace(settings, data=str(data)))
+    before = [file.get("sha256") for file in noted.get("files", []) if isinstance(file, dict)]
+    now = [file.sha256 for file in series.files]
+    if now == before[: len(now)] and (settings.test_data is None) == (len(now) == len(before)):
+        return make_series_task(replace(settings, data=str(data))), True
+    return task_from(prepare_as(series, settings, noted["preparation"])), False
