@@ -8,6 +8,7 @@ from typing import Any
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.tasks.base import Task
 from steadyrnn.tasks.registry import make_task
+from steadyrnn.tasks.series.task import SeriesTask
 
 from .configuration import Configuration
 from .model_choice import choose_model, kind_of
@@ -66,6 +67,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
     if task is None:
         options = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("task.")}
         task = make_task(TASK, **{name: value for name, value in options.items() if name != "name"})
+    settings = {**_chosen_reading(task), **settings}
     notes, facts = list[str](), dict[str, Any]()
     if settings.get("model.name", AUTO) == AUTO:
         choice = choose_model(task, want)
@@ -84,6 +86,16 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         notes.append(f"learning rate {found.rate:g}: validation loss after {found.steps} steps is {tried}")
         facts["rate_test"] = found.to_dict()
     return Settled(configuration, task, tuple(notes), facts)
+
+
+def _chosen_reading(task: Task) -> dict[str, Any]:
+    """Return how the series are read, so that a later release that would choose otherwise reads a stored run as it was."""
+    if not isinstance(task, SeriesTask):
+        return {}
+    problem = task.problem
+    windows = {"task.window": problem.window, "task.stride": problem.stride} if problem.window is not None else {}
+    split = {"task.split": "time" if problem.by_time else "series"}
+    return {"task.kind": problem.kind, "task.patch": problem.patch, **windows, **split}
 
 
 def _measure_out(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
