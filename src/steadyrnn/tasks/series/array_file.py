@@ -3,7 +3,6 @@
 import io
 import math
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +20,6 @@ __all__ = ["StoredArray", "stored_array", "stored_arrays"]
 
 _MOST_VALUES = 1 << 31
 _MOST_ARRAYS = 1000
-_DAMAGE = (
-    ValueError, SyntaxError, TypeError, EOFError, OSError, KeyError, OverflowError, RecursionError, MemoryError, RuntimeError,
-    NotImplementedError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""What Python and NumPy raise for a damaged file."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ def stored_arrays(content: Content) -> dict[str, StoredArray]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(content.data))
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-    except _DAMAGE as error:
+    except Exception as error:  # zipfile, zlib, tokenize and NumPy raise a dozen kinds for damaged files
         raise _damaged(str(content.path), "an archive of arrays (.npz)", error) from None
     if not 0 < len(entries) <= _MOST_ARRAYS:
         raise DataError(f"{content.path} must hold from 1 to {_MOST_ARRAYS:,} arrays, but holds {len(entries):,}.")
@@ -82,7 +76,7 @@ def _stored(where: str, start: Callable[[], IO[bytes]], size: int) -> StoredArra
             first = file.tell()
     except DataError:
         raise
-    except _DAMAGE as error:
+    except Exception as error:  # zipfile, zlib, tokenize and NumPy raise a dozen kinds for damaged files
         raise _damaged(where, "an array of NumPy", error) from None
     if dtype.hasobject:
         raise DataError(f"{where} holds Python objects, which may run code when they are read. Store numbers or texts instead.")
@@ -101,7 +95,7 @@ def _stored(where: str, start: Callable[[], IO[bytes]], size: int) -> StoredArra
                 file.read(first)
                 data = file.read(size - first)
             return np.frombuffer(data, dtype, count).reshape(shape, order="F" if fortran else "C")
-        except _DAMAGE as error:
+        except Exception as error:  # zipfile, zlib, tokenize and NumPy raise a dozen kinds for damaged files
             raise _damaged(where, "an array of NumPy", error) from None
 
     return StoredArray(where, shape, dtype, read)

@@ -78,8 +78,8 @@ def _check_agreement(path: Path, series: SeriesSet, first: Path, wanted: SeriesS
         how = f"has no {missing[0]!r}" if missing else f"has {more[0]!r} too" if more else "has them in another order"
         note = next((f" {note}" for note in series.notes if missing and repr(missing[0]) in note), "")
         raise DataError(
-            f"{path} must have the channels of {first}, {', '.join(wanted.channels[:20])}, but {how}.{note} Name those to read in "
-            "`channels`."
+            f"{path} must have the channels of {first}, {', '.join(wanted.channels[:20])}, but {how}.{note} Name those to read "
+            "in `channels`."
         )
     kinds = [None if one.target is None else one.target.texts is None for one in (series, wanted)]
     if kinds[0] != kinds[1]:
