@@ -1,4 +1,4 @@
-"""CSV and Parquet: what was written is read, to the bit."""
+"""Tables with a row per step or per series: dialects, types, roles of columns, layouts."""
 
 import datetime
 import decimal
@@ -9,44 +9,12 @@ from pathlib import Path
 import polars
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import steadyrnn as sr
 from steadyrnn.tasks.locate import VARIABLE, data_folder, is_there
-from steadyrnn.tasks.series.records import SeriesSet
 from steadyrnn.tasks.ucr import read_ucr
 from steadyrnn.tasks.ucr_sets import ucr_set
-from tests.tasks.series.sets import as_long_csv, as_parquet, as_rows_csv, assert_same_series, series_sets
-
-any_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def load(folder: Path, text: str | bytes, name: str = "data.csv", **settings: object) -> SeriesSet:
-    file = folder / name
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return sr.load_series(file, **settings)
-
-
-@any_folder
-@given(series=series_sets(), seed=st.integers(0, 99))
-def test_rows_of_steps_in_any_order_are_read_back(tmp_path: Path, series: SeriesSet, seed: int) -> None:
-    found = load(tmp_path, as_long_csv(series, seed), series="id", time="t", target="kind")
-    assert_same_series(found.take([found.names.index(name) for name in series.names]), series)
-
-
-@any_folder
-@given(series=series_sets(missing=True))
-def test_rows_of_series_are_read_back(tmp_path: Path, series: SeriesSet) -> None:
-    found = load(tmp_path, as_rows_csv(series), target="kind", layout="rows", missing="mask")
-    assert_same_series(found, series, channels=len(series.channels) > 1, names=False, times=False)
-
-
-@any_folder
-@given(series=series_sets(missing=True))
-def test_parquet_is_read_back(tmp_path: Path, series: SeriesSet) -> None:
-    found = load(tmp_path, as_parquet(series), "data.parquet", series="id", time="t", target="kind", missing="mask")
-    assert_same_series(found, series)
+from tests.tasks.series.loading import load
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -71,7 +39,7 @@ def test_an_empty_line_of_one_column_is_a_missing_value(tmp_path: Path, text: st
 def test_blank_lines_between_rows_are_left_out_and_counted(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text).values.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(sr.errors.DataError, match="line 5, column 'y'"):
-        load(tmp_path, text.replace("4", "four").replace("\n1,2", "\n1,2"), channels="y")
+        load(tmp_path, text.replace("4", "four"), channels="y")
 
 
 @pytest.mark.parametrize("word", ["", "NaN", "nan", "NA", "null", "?", " "])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .number_text import is_number
 from .table import MISSING, Column, shown
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def not_a_number(text: str | None) -> str:
         advice = "Write numbers without commas between the digits, and decimals with a point."
     elif _COMMA.fullmatch(held):
         advice = f"Write decimals with a point: {held.replace(',', '.')}."
-    elif len(held.split()) > 1 and all(map(_is_number, held.split())):
+    elif len(held.split()) > 1 and all(map(is_number, held.split())):
         advice = "Separate columns by a comma, a semicolon or a tab, not by spaces."
     else:
         advice = "A missing value is an empty cell, NaN, nan, NA, null or ?."
@@ -79,12 +80,4 @@ def are_nearly_numbers(texts: Iterable[str | None]) -> bool:
         >>> are_nearly_numbers(["1,5", "2"]), are_nearly_numbers(["low", "1,5"])
         (True, False)
     """
-    return all(text is None or _COMMA.fullmatch(text) or all(map(_is_number, text.split())) for text in texts)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return all(text is None or _COMMA.fullmatch(text) or all(map(is_number, text.split())) for text in texts)

@@ -10,6 +10,7 @@ from steadyrnn.errors import DataError
 from .cells import column_of_texts
 from .delimited import find_delimiter, plain_lines, quoted_rows
 from .files import Content
+from .number_text import is_number
 from .polars_extra import require_polars
 from .table import Integers, Table, check_names, check_size
 from .text_bytes import text_bytes
@@ -89,18 +90,10 @@ def _names(first: list[str], line: int, content: Content, header: bool) -> list[
         return [str(place) for place in range(1, len(first) + 1)]
     names = [name.strip() for name in first]
     where = f"{content.path}, line {line}"
-    if all(map(_is_number, names)) and not all(name.isdecimal() for name in names):
+    if all(map(is_number, names)) and not all(name.isdecimal() for name in names):
         raise DataError(
             f"{where} must name the columns, but holds numbers only. For a file without names say `header=False` "
             "(`--header false`)."
         )
     check_names(names, where)
     return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

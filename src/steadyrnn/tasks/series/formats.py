@@ -6,6 +6,8 @@ from pathlib import Path
 
 from steadyrnn.errors import DataError
 
+from .arff_file import read_arff
+from .arrays import read_npy, read_npz
 from .csv_table import read_csv_table
 from .files import Content, name_signature, read_head
 from .layout import choose_layout
@@ -15,6 +17,7 @@ from .reading import Reading
 from .rows_layout import read_rows
 from .settings import SeriesSettings
 from .table import Table
+from .ts_file import read_ts
 
 __all__ = ["FORMATS", "Format", "find_format", "read_table"]
 
@@ -55,6 +58,10 @@ FORMATS: dict[str, Format] = {
     ".tsv": _CSV,
     ".txt": _CSV,
     ".parquet": Format("Parquet", _tabular(read_parquet_table)),
+    ".npy": Format("NumPy's .npy", read_npy),
+    ".npz": Format("NumPy's .npz", read_npz, in_folder=False),
+    ".arff": Format("ARFF", read_arff, in_folder=False),
+    ".ts": Format(".ts", read_ts, in_folder=False),
 }
 """Every format, by the suffix of its files."""
 

@@ -19,9 +19,9 @@ def load_series(
 ) -> SeriesSet:
     r"""Read series from a file or a folder of your own.
 
-    A file is CSV (``.csv``, ``.tsv``, ``.txt``) or Parquet. Its columns are named by ``target``, ``series`` and ``time``; every
-    other column of numbers is a channel. Numbers are read as float64 and left as they are. A fault of the file is named with
-    its line and column.
+    A file is CSV (``.csv``, ``.tsv``, ``.txt``), Parquet, ``.npz``, ``.npy``, ``.ts`` or ``.arff``; in a folder, each file is a
+    series. Columns are named by ``target``, ``series`` and ``time``; every other column of numbers is a channel. Numbers are
+    read as float64 and left as they are. A fault of the file is named with its line and column.
 
     Args:
         path: The file or folder.

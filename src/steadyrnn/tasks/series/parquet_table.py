@@ -28,6 +28,9 @@ def read_parquet_table(content: Content, header: bool) -> Table:
     Integers, floating-point numbers, decimals and booleans are numbers; texts and categories are text, also if they look
     like numbers; dates and times of day with a date are dates. Missing is null, and NaN. Lists and structures are not read.
 
+    A damaged file is refused. One damage in some thousands claims more memory than there is inside a page; polars then ends the
+    process, which cannot be caught.
+
     Args:
         content: The file.
         header: Not used: the file always names its columns.

@@ -1,10 +1,11 @@
-"""Series from whatever a user names: a file of a known format."""
+"""Series from whatever a user names: a file of a known format, or a folder of files."""
 
 from dataclasses import replace
 
 from steadyrnn.errors import ArgumentError
 
 from .files import named_path, read_content
+from .folder import read_folder
 from .formats import find_format
 from .missing import check_missing
 from .records import SeriesSet
@@ -36,6 +37,6 @@ def read_test_series(settings: SeriesSettings) -> SeriesSet:
 def read_all(settings: SeriesSettings) -> SeriesSet:
     """Return the series of a file or folder, whatever its target is."""
     path = named_path(settings.data)
-    reading = find_format(path).read(read_content(path), settings)
+    reading = read_folder(path, settings) if path.is_dir() else find_format(path).read(read_content(path), settings)
     check_missing(reading, settings)
     return reading.series

@@ -1,6 +1,6 @@
 """What each column of a table is: target, name of the series, time, group, or channel."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -9,6 +9,7 @@ import numpy as np
 from steadyrnn.errors import ArgumentError, DataError
 
 from .cells import are_nearly_numbers, not_a_number
+from .listed_names import first_repeated, split_names
 from .settings import SeriesSettings
 from .table import Column, Table
 
@@ -20,7 +21,6 @@ __all__ = [
     "choose_channels",
     "forecasts",
     "number_columns",
-    "split_names",
 ]
 
 _INDEX = "__index_level_"  # of pandas' rows, in Parquet
@@ -60,18 +60,6 @@ def forecasts(settings: SeriesSettings) -> bool:
     return settings.kind == "forecasting" or settings.horizon is not None
 
 
-def split_names(given: str | None, known: Iterable[str]) -> list[str]:
-    """Return the names in a setting: the whole of it if there is such a name, else its parts between commas.
-
-    Example:
-        >>> split_names("x, y", ["x", "y"]), split_names("x, y", ["x, y"])
-        (['x', 'y'], ['x, y'])
-    """
-    if given is None:
-        return []
-    return [given] if given in {*known} else [name.strip() for name in given.split(",")]
-
-
 def assign_roles(table: Table, settings: SeriesSettings, channels: bool = True) -> Roles:
     """Return the columns that settings name, each in one role.
 
@@ -92,8 +80,7 @@ def assign_roles(table: Table, settings: SeriesSettings, channels: bool = True) 
                 )
             if roles.setdefault(name, argument) != argument and not (forecasts(settings) and argument == "channels"):
                 raise ArgumentError(f"`{roles[name]}` and `{argument}` both name the column {name!r}. A column has one role.")
-        if len(set(names)) < len(names):
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
+        if (twice := first_repeated(names)) is not None:
             raise ArgumentError(f"`{argument}` names the column {twice!r} twice.")
         return tuple(by_name[name] for name in names)
 

@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from steadyrnn.errors import ArgumentError, DataError
 
+from .channel_names import select_channels
 from .reading import Reading
 from .records import RawTarget, SeriesSet
-from .roles import Roles, assign_roles, check_finite, forecasts, number_columns, split_names
+from .roles import Roles, assign_roles, check_finite, forecasts, number_columns
 from .settings import SeriesSettings
 from .step_names import are_numbered, order_steps
 from .table import Column, Numbers, Table
-from .targets import target_of_rows, texts_of
+from .targets import target_of_rows, texts_of, unique_texts_of
 
 __all__ = ["read_rows"]
 
@@ -41,7 +42,7 @@ def read_rows(table: Table, settings: SeriesSettings) -> Reading:
     cells = np.stack([np.stack([column.numbers for column in line]) for line in grid])  # (D, T, N)
     cells = np.ascontiguousarray(cells.transpose(2, 1, 0))  # (N, T, D)
     kept = _kept_steps(table, cells)
-    names = [str(row) for row in range(1, table.rows + 1)] if roles.series is None else _names(table, roles.series)
+    names = [str(row) for row in range(1, table.rows + 1)] if roles.series is None else unique_texts_of(table, roles.series)
     series = SeriesSet(
         torch.from_numpy(cells[kept]),
         torch.from_numpy(kept.sum(1)),
@@ -71,13 +72,7 @@ def _grid(table: Table, columns: list[Column], settings: SeriesSettings) -> tupl
     for column in columns:
         check_finite(table, column)
     channels, places = order_steps([column.name for column in columns], path)
-    wanted = split_names(settings.channels, channels) or channels
-    if unknown := [name for name in wanted if name not in channels]:
-        raise DataError(
-            f"{path} has no channel {unknown[0]!r}, which `channels` names. With `layout` rows: {', '.join(channels)}."
-        )
-    if len(set(wanted)) < len(wanted):
-        raise ArgumentError(f"`channels` must name each channel once, but is {settings.channels!r}.")
+    wanted = select_channels(settings.channels, channels, path)
     return wanted, [[columns[place] for place in places[channels.index(name)]] for name in wanted]
 
 
@@ -89,18 +84,6 @@ def _kept_steps(table: Table, cells: Numbers) -> NDArray[np.bool_]:
     if len(empty):
         raise table.fault(int(empty[0]), None, "must hold a series, but every cell of it is empty. Remove the line.")
     return kept
-
-
-def _names(table: Table, column: Column) -> list[str]:
-    """Return the name of each series; no two are the same."""
-    names = texts_of(table, column, "the name of a series")
-    first: dict[str, int] = {}
-    for row, name in enumerate(names):
-        if first.setdefault(name, row) != row:
-            raise table.fault(
-                row, column.name, f"must name another series than {table.place(first[name])}, but both are {name!r}."
-            )
-    return names
 
 
 def _target(table: Table, roles: Roles) -> RawTarget | None:

@@ -10,9 +10,9 @@ from steadyrnn.errors import DataError
 
 from .records import RawTarget
 from .roles import check_finite, check_numbers
-from .table import Column, Integers, Table
+from .table import Column, Integers, Table, shown
 
-__all__ = ["check_varied", "reduce_target", "target_of_rows"]
+__all__ = ["check_varied", "reduce_target", "target_of_rows", "texts_of", "unique_texts_of"]
 
 
 def target_of_rows(table: Table, columns: Sequence[Column]) -> RawTarget | None:
@@ -49,6 +49,17 @@ def texts_of(table: Table, column: Column, what: str) -> list[str]:
     if len(filled) < len(texts):
         raise _missing(table, column, texts.index(None), what)
     return filled
+
+
+def unique_texts_of(table: Table, column: Column) -> list[str]:
+    """Return the name of each series, where every row is one; no two are the same."""
+    names = texts_of(table, column, "the name of a series")
+    first: dict[str, int] = {}
+    for row, name in enumerate(names):
+        if first.setdefault(name, row) != row:
+            problem = f"must name another series than {table.place(first[name])}, but both are {shown(name)}."
+            raise table.fault(row, column.name, problem)
+    return names
 
 
 def reduce_target(target: RawTarget, order: Integers, lengths: Integers) -> RawTarget:

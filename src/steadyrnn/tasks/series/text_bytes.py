@@ -6,7 +6,7 @@ from steadyrnn.errors import DataError
 
 from .files import Content, name_signature
 
-__all__ = ["text_bytes"]
+__all__ = ["text_bytes", "text_lines"]
 
 
 def text_bytes(content: Content) -> bytes:
@@ -32,6 +32,11 @@ def text_bytes(content: Content) -> bytes:
     if not data.strip():
         raise DataError(f"{path} must hold series, but has blank lines only.")
     return data
+
+
+def text_lines(content: Content) -> list[str]:
+    """Return the lines of a text file, whose ends may be LF, CR LF or CR."""
+    return text_bytes(content).decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _check_utf8(data: bytes, content: Content) -> None:
