@@ -49,6 +49,7 @@ BAD: dict[str, tuple[str, str | bytes, dict[str, object], list[str]]] = {
     "repeated name": ("a.csv", "x,y,x\n1,2,3\n", {}, ["line 1", "columns 1 and 3 are both 'x'"]),
     "unnamed": ("a.csv", ",x\n0,1\n", {}, ["line 1", "column 1 of 2", "index=False"]),
     "no header": ("a.csv", "0.5,1.5\n1,2\n", {}, ["line 1", "numbers only", "header=False"]),
+    "no header, integers": ("a.csv", "3,5\n4,6\n", {}, ["line 1", "numbers only", "header=False"]),
     "too many columns": ("a.csv", ",".join(map(str, range(100_001))) + "\n", {}, ["line 1", "100,000", "100,001"]),
     "no such column": ("a.csv", "value,y\n1,2\n", {"target": "valeu"}, ["'valeu'", "`target`", "Did you mean 'value'?"]),
     "no such column, none near": ("a.csv", "x,y\n1,2\n", {"series": "patient"}, ["'patient'", "Columns are x, y"]),
@@ -243,3 +244,10 @@ def test_without_polars_it_is_said_how_to_install_it(tmp_path: Path, monkeypatch
         load(tmp_path, "x\n1\n")
     assert load(tmp_path, npy(np.ones(3)), "a.npy").count == 1
     assert load(tmp_path, TS + "1:2:a\n", "a.ts").count == 1
+
+
+def test_an_argument_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(sr.errors.ArgumentTypeError, match=r"`chanels`\. Did you mean `channels`"):
+        load(tmp_path, "x\n1\n", chanels="x")
+    with pytest.raises(sr.errors.ArgumentTypeError, match="`target`"):
+        load(tmp_path, "x\n1\n", target=1)

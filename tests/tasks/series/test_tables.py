@@ -110,6 +110,7 @@ def test_groups_are_of_series(tmp_path: Path) -> None:
         ("k,x_1,x_0,y_0,y_1", {"x": [2, 1], "y": [3, 4]}),
         ("k,a1,a0,a2,a3", {"value": [2, 1, 3, 4]}),
         ("k,x[0],x[1],y[0],y[1]", {"x": [1, 2], "y": [3, 4]}),
+        ("k,0.5,2.5,1.5,11", {"value": [1, 3, 2, 4]}),
         ("k,mon,tue,wed,thu", {"value": [1, 2, 3, 4]}),
     ],
 )
@@ -117,6 +118,11 @@ def test_names_of_steps_say_channel_and_order(tmp_path: Path, header: str, chann
     found = load(tmp_path, f"{header}\na,1,2,3,4\nb,1,2,3,4\n", target="k", layout="rows")
     assert found.channels == tuple(channels)
     assert found.series[0].T.tolist() == list(channels.values())
+
+
+@pytest.mark.parametrize("header", ["0,1", "1,2"])
+def test_columns_may_be_named_by_numbers(tmp_path: Path, header: str) -> None:
+    assert load(tmp_path, f"{header}\n3,4\n").channels == tuple(header.split(","))
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,15 @@ def _names(first: list[str], line: int, content: Content, header: bool) -> list[
         return [str(place) for place in range(1, len(first) + 1)]
     names = [name.strip() for name in first]
     where = f"{content.path}, line {line}"
-    if all(map(is_number, names)) and not all(name.isdecimal() for name in names):
+    if all(map(is_number, names)) and not _are_counted(names):
         raise DataError(
             f"{where} must name the columns, but holds numbers only. For a file without names say `header=False` "
             "(`--header false`)."
         )
     check_names(names, where)
     return names
+
+
+def _are_counted(names: list[str]) -> bool:
+    """Say whether names are 0, 1, 2, ... or 1, 2, 3, ..., as programs name columns; other numbers are data."""
+    return any(names == [str(place) for place in range(first, first + len(names))] for first in (0, 1))

@@ -57,8 +57,8 @@ def _one_format(folder: Path, found: Found) -> Format:
     for path in found.files:
         if FORMATS[path.suffix.lower()] is not form:
             raise DataError(
-                f"{folder} must hold files of one format, but {first.relative_to(folder)} and "
-                f"{path.relative_to(folder)} are of two."
+                f"{folder} must hold files of one format, but {first.relative_to(folder)} is {form.name} and "
+                f"{path.relative_to(folder)} is {FORMATS[path.suffix.lower()].name}."
             )
     if not form.in_folder:
         raise DataError(

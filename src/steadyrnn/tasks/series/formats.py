@@ -58,8 +58,8 @@ FORMATS: dict[str, Format] = {
     ".tsv": _CSV,
     ".txt": _CSV,
     ".parquet": Format("Parquet", _tabular(read_parquet_table)),
-    ".npy": Format("NumPy's .npy", read_npy),
-    ".npz": Format("NumPy's .npz", read_npz, in_folder=False),
+    ".npy": Format(".npy", read_npy),
+    ".npz": Format(".npz", read_npz, in_folder=False),
     ".arff": Format("ARFF", read_arff, in_folder=False),
     ".ts": Format(".ts", read_ts, in_folder=False),
 }

@@ -1,6 +1,9 @@
 """Series of a user's own, from Python."""
 
 import os
+from dataclasses import fields
+
+from steadyrnn.errors import ArgumentTypeError, suggestion
 
 from .read import read_all
 from .records import SeriesSet
@@ -45,4 +48,7 @@ def load_series(
         array([[1.5],
                [2.5]])
     """
+    known = [field.name for field in fields(SeriesSettings)]
+    if unknown := [name for name in more if name not in known]:
+        raise ArgumentTypeError(f"`load_series` has no argument `{unknown[0]}`. {suggestion(unknown[0], known)}")
     return read_all(SeriesSettings(data=path, target=target, series=series, time=time, **more))  # type: ignore[arg-type]

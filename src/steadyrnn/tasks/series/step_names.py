@@ -6,6 +6,8 @@ from pathlib import Path
 
 from steadyrnn.errors import DataError
 
+from .number_text import is_number
+
 __all__ = ["are_numbered", "order_steps"]
 
 _NAME = re.compile(r"(.*?)[ _.:\-]?(\d{1,9})")
@@ -27,7 +29,8 @@ def order_steps(names: Sequence[str], path: Path) -> tuple[list[str], list[list[
     """Return the channels, and of each the places of its columns in the order of the steps.
 
     Columns whose names all end with a number are ordered by it; what stands before it is the channel, if there are several.
-    Columns without a number are the steps of one channel, as they stand.
+    Columns without a number are the steps of one channel, as they stand. Names that are numbers as a whole, such as 0.5, are
+    ordered by these.
 
     Args:
         names: Of the columns that are steps.
@@ -37,6 +40,8 @@ def order_steps(names: Sequence[str], path: Path) -> tuple[list[str], list[list[
         >>> order_steps(["x_1", "x_0", "y_0", "y_1"], Path("a.csv"))
         (['x', 'y'], [[1, 0], [2, 3]])
     """
+    if all(map(is_number, names)):  # such as wavelengths, 1100.5
+        return [_ONLY], [sorted(range(len(names)), key=lambda place: float(names[place]))]
     parsed = [_parse(name) for name in names]
     unnumbered = [name for name, parts in zip(names, parsed, strict=True) if parts is None]
     if len(unnumbered) == len(names):
