@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError
 from steadyrnn.tasks.series.prepared import Prepared, join, prepare
-from steadyrnn.tasks.series.read import read_series
+from steadyrnn.tasks.series.read import read_series, read_test_series
 from steadyrnn.tasks.series.records import SeriesSet
 from steadyrnn.tasks.series.settings import SeriesSettings
 from steadyrnn.tasks.series.split import PARTS
@@ -91,7 +91,7 @@ def describe_data(settings: SeriesSettings) -> Description:
     """
     lenient = replace(settings, missing="mask") if settings.missing == "refuse" else settings
     series = read_series(lenient)
-    test = None if settings.test_data is None else read_series(replace(lenient, data=settings.test_data))
+    test = None if settings.test_data is None else read_test_series(lenient)
     prepared, problem = None, None
     try:
         prepared = prepare(series, lenient, test)

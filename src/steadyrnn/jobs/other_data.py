@@ -7,7 +7,7 @@ from typing import Any
 from steadyrnn.errors import RunError
 from steadyrnn.tasks.base import Task
 from steadyrnn.tasks.series.prepared import prepare_as
-from steadyrnn.tasks.series.read import read_series
+from steadyrnn.tasks.series.read import read_test_series
 from steadyrnn.tasks.series.settings import SeriesSettings
 from steadyrnn.tasks.series.task import make_series_task, task_from
 
@@ -39,7 +39,7 @@ def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
         or not isinstance(settings, SeriesSettings)
     ):
         raise RunError(f"`{trained.run.folder}` was not trained on a file of your own: leave `--data` out.")
-    series = read_series(replace(settings, data=str(data)))
+    series = read_test_series(replace(settings, test_data=str(data)))
     before = [file.get("sha256") for file in noted.get("files", []) if isinstance(file, dict)]
     now = [file.sha256 for file in series.files]
     if now == before[: len(now)] and (settings.test_data is None) == (len(now) == len(before)):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import DataError
-from steadyrnn.tasks.base import Batch
 
+from ..base import Batch
 from .problem import Problem
 from .split import Segments
 

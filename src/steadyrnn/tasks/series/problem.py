@@ -6,16 +6,17 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError, not_among
-from steadyrnn.tasks.reshape import features_per_step
 
+from ..reshape import features_per_step
 from .records import RawTarget, SeriesSet
 from .settings import SeriesSettings
 
 __all__ = ["KINDS", "Problem", "class_codes", "find_problem"]
 
 KINDS = ("classification", "regression", "forecasting")
-_FEW = 20
-"""Whole numbers with at most as many different values are classes, unless the user says otherwise."""
+_FEW, _MANY, _OFTEN = 20, 200, 5
+"""Whole numbers are classes, unless the user says otherwise, if there are at most 20 different ones, or at most 200 and each
+comes five times on average."""
 _STEPS = {"classification": 128, "regression": 128, "forecasting": 64}
 """Steps up to which a network reads series of several channels, or windows, one by one."""
 _WINDOW = 200
@@ -130,8 +131,9 @@ def _find_kind(series: SeriesSet, settings: SeriesSettings) -> Problem:
     whole = target.numbers is not None and bool((target.numbers == target.numbers.round()).all())
     values = [] if target.numbers is None else target.numbers.unique(dim=0).tolist()
     if kind == "auto":
-        few = target.texts is not None or (whole and len(target.names) == 1 and len(values) <= _FEW)
-        kind = "classification" if few else "regression"
+        often = target.numbers is not None and len(target.numbers) >= _OFTEN * len(values) and len(values) <= _MANY
+        few = whole and len(target.names) == 1 and (len(values) <= _FEW or often)
+        kind = "classification" if few or target.texts is not None else "regression"
     if kind == "regression":
         return _regression(target)
     if target.texts is None and not (whole and len(target.names) == 1):

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from steadyrnn.tasks.base import Batch, Task
-
+from ..base import Batch, Task
 from .examples import NOTHING
 from .problem import Problem
 

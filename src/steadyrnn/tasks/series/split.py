@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import DataError
-from steadyrnn.tasks.hashing import Stream, permutation
 
+from ..hashing import Stream, permutation
 from .problem import Problem
 from .records import SeriesSet
 from .settings import SeriesSettings

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import DataError
-from steadyrnn.tasks.base import Batch
 
+from ..base import Batch
 from .examples import NOTHING, Flat
 from .problem import Problem
 from .split import Segments

@@ -1,19 +1,18 @@
 """A user's own series as a task: what the settings say, read, split, filled, scaled and cut into batches."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, not_among
-from steadyrnn.tasks.base import Batch, Interface, Task
-from steadyrnn.tasks.splits import EpochOrder, check_step, cut
 
+from ..base import Batch, Interface, Task
+from ..splits import EpochOrder, check_step, cut
 from .examples import Examples, cut_examples
 from .prepared import Prepared, prepare
-from .read import read_series
+from .read import read_series, read_test_series
 from .records import SeriesSet
 from .references import score_references
 from .scores import class_scores, class_summary, number_loss, number_scores, number_summary, weighted_class_loss
@@ -40,7 +39,7 @@ def make_series_task(settings: SeriesSettings) -> "SeriesTask":
     """
     if not settings.data:
         raise ArgumentError("`data` must name a file or folder of series, but is empty.")
-    test = None if settings.test_data is None else read_series(replace(settings, data=settings.test_data))
+    test = None if settings.test_data is None else read_test_series(settings)
     return task_of(read_series(settings), settings, test)
 
 
