@@ -18,7 +18,19 @@ INDIFFERENT = {
     *("train.log_every", "train.save_every", "train.probe.every", "train.probe.names"),
     "train.probe.against",
 }
-NO_METRIC = {"kind", "step", "epoch", "time", "loss", "checkpoint", "lr", "gradient_norm", "examples_per_second"}
+NO_METRIC = {
+    "kind",
+    "step",
+    "epoch",
+    "time",
+    "loss",
+    "checkpoint",
+    "lr",
+    "gradient_norm",
+    "examples_per_second",
+    "stage",
+    "stage_loss",
+}
 HIGHER = ("accuracy", "r2", "f1", "precision", "recall", "auc", "correct", "score")
 
 

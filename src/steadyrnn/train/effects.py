@@ -10,6 +10,7 @@ from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Task
 
 from .settings import TrainSettings
+from .stages import plan_stages
 
 __all__ = ["check_effects"]
 
@@ -27,7 +28,7 @@ def check_effects(settings: TrainSettings, model: nn.Module, task: Task) -> None
         task: What it is trained on.
 
     Raises:
-        ArgumentError: There is such a setting.
+        ArgumentError: There is such a setting, or fewer steps than the task has stages.
 
     Example:
         >>> from steadyrnn.tasks.registry import make_task
@@ -41,6 +42,7 @@ def check_effects(settings: TrainSettings, model: nn.Module, task: Task) -> None
         if not used and value != default:
             raise ArgumentError(f"`{name}` has no effect: {why}. It is {value}; leave it out, or set its default, {default}.")
     total = settings.steps or settings.epochs * task.epoch_steps(settings.batch_size)
+    plan_stages(task, total)
     if settings.average.name != "none" and settings.average.start >= total:
         raise ArgumentError(
             f"`average.start` must be below the number of steps, {total:,}, but is {settings.average.start:,}: "

@@ -152,6 +152,8 @@ def reason_against(model: nn.Module, task: Task, settings: TrainSettings) -> str
         return f"the device is {task.device.type}"
     if settings.autocast == "float16":
         return "the scale of the loss in float16 is decided on the host"
+    if task.varies:
+        return "training batches differ in length, so that each would need a graph of its own"
     if settings.graph == "on":
         return ""
     if settings.compile:
