@@ -46,10 +46,10 @@ def test_networks_with_a_curriculum_are_trained_in_turn_and_go_on_bit_for_bit(
     assert told == [f"2 networks of 6 units, trained one after another: {way}"]
     step = Stepper.step
 
-    def cut(self: Stepper, number: int, *more: Any) -> Any:
+    def cut(self: Stepper, number: int, *arguments: Any, **more: Any) -> Any:
         if number == 9:  # in the second stage
             raise KeyboardInterrupt
-        return step(self, number, *more)
+        return step(self, number, *arguments, **more)
 
     monkeypatch.setattr(Stepper, "step", cut)
     with pytest.raises(KeyboardInterrupt):
