@@ -35,6 +35,7 @@ EXAMPLES = (
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
     "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 10 --probe gradient-h0,margin",
+    "steadyrnn train addition --model.width 16 --task.length 40 --task.curriculum 10,20,40 --train.steps 60",
     "steadyrnn train addition --model.width 16 --task.length 20 --train.steps 50 --seeds 0..4",
 )
 _PRINT = {"--print_config": "Print the settings as a file for --config, and leave."}
