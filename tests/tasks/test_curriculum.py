@@ -35,7 +35,7 @@ def test_automatic_stages_double_up_to_half_the_length(full: int) -> None:
     if parts:
         assert 2 * lengths[-2] <= full < 4 * lengths[-2]
         costs = [part.length * part.steps for part in parts]
-        assert costs == pytest.approx([50.0] * (len(parts) - 1) + [100.0])
+        assert costs == pytest.approx([50.0] * (len(parts) - 1) + [200.0])
         assert [part.rate * part.length for part in parts] == pytest.approx([50.0] * len(parts))
 
 

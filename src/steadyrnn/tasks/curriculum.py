@@ -38,7 +38,7 @@ def read_curriculum(text: str, full: int, least: int = 1) -> tuple[Part, ...]:
     r"""Return the stages of a curriculum; none of one that has a single stage or is called ``none``.
 
     A network that sums a quantity over L steps is moved by one step of Adam by about L times the learning rate. So rates go as
-    1 / L. Steps do too: then every stage costs the same, and the last, which is what counts, has twice that.
+    1 / L. Steps do too: then every stage costs the same, and the last, which is what counts, has four times that.
 
     Args:
         text: ``none``, ``auto``, or stages separated by commas, each ``LENGTH`` or ``LENGTH:STEPS:RATE``.
@@ -91,7 +91,7 @@ class _Entry:
     def read(self, first: int, last: bool) -> Part:
         """Return the stage; ``first`` is the length of the first one."""
         if self.rest is None:
-            return Part(self.length, (2 if last else 1) * first / self.length, first / self.length)
+            return Part(self.length, (4 if last else 1) * first / self.length, first / self.length)
         try:
             steps, rate = (float(number) for number in self.rest)
         except ValueError:

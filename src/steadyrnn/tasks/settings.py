@@ -73,7 +73,7 @@ class CurriculumSettings(TaskSettings):
         curriculum: ``none``; ``auto``: stages of length 50, 100, 200, ... up to half the full length, then the full one; or the
             stages themselves, ``50,100,400``, each with its share of the steps and the factor of its learning rate where these
             are given: ``50:5000:1,100:2500:0.5,400:1200:0.125``. Without them, both go as 1 / length, and the last stage has
-            twice its share.
+            four times its share.
         curriculum_below: A stage but the last is over early when the validation loss at its own length is below this; None is
             never.
         shortest: Each training batch draws a length of its own, from this fraction of the length on, above 0 and at most 1.

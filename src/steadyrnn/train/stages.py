@@ -42,7 +42,7 @@ def plan_stages(task: Task, total: int) -> tuple[PlannedStage, ...]:
     Example:
         >>> from steadyrnn.tasks.registry import make_task
         >>> [(stage.name, stage.steps) for stage in plan_stages(make_task("addition", length=200, curriculum="auto"), 1000)]
-        [('length 50', 500), ('length 100', 250), ('length 200', 250)]
+        [('length 50', 400), ('length 100', 200), ('length 200', 400)]
     """
     stages = task.stages
     if not stages:
