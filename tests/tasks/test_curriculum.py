@@ -44,6 +44,11 @@ def test_stages_may_have_their_own_steps_and_rates() -> None:
     assert [(part.length, part.steps, part.rate) for part in parts] == [(4, 30, 1), (9, 20, 0.5), (20, 5, 0.01)]
 
 
+def test_a_single_stage_is_taken_as_it_is_written() -> None:
+    (part,) = read_curriculum("20:7:0.5", 20)
+    assert (part.length, part.steps, part.rate) == (20, 7, 0.5)
+
+
 @pytest.mark.parametrize("name", GROWING)
 def test_a_stage_has_examples_of_its_own_length_and_the_task_keeps_its_own(name: str) -> None:
     task = growing(name, 12, curriculum="3,6,12", curriculum_below=0.5)

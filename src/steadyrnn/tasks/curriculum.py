@@ -35,7 +35,7 @@ class Part:
 
 
 def read_curriculum(text: str, full: int, least: int = 1) -> tuple[Part, ...]:
-    r"""Return the stages of a curriculum; none of one that has a single stage or is called ``none``.
+    r"""Return the stages of a curriculum; none for ``none``, and for ``auto`` where the full length is short.
 
     A network that sums a quantity over L steps is moved by one step of Adam by about L times the learning rate. So rates go as
     1 / L. Steps do too: then every stage costs the same, and the last, which is what counts, has four times that.
@@ -65,8 +65,9 @@ def read_curriculum(text: str, full: int, least: int = 1) -> tuple[Part, ...]:
         )
     if len({part.rest is None for part in parts}) > 1:
         raise ArgumentError("`curriculum` must give steps and rate of all stages or of none, but gives those of some.")
-    stages = tuple(part.read(lengths[0], last=part is parts[-1]) for part in parts)
-    return stages if len(stages) > 1 else ()
+    if text == "auto" and len(parts) == 1:
+        return ()
+    return tuple(part.read(lengths[0], last=part is parts[-1]) for part in parts)
 
 
 def _grow(full: int) -> Iterator[int]:
