@@ -26,7 +26,7 @@ def lengths_of(task: Task, steps: range) -> list[int]:
     return [task.train_batch(step, 2).input.shape[0] for step in steps]
 
 
-@given(full=st.integers(1, 10**6))
+@given(full=st.integers(1, 2**64))
 def test_automatic_stages_double_up_to_half_the_length(full: int) -> None:
     parts = read_curriculum("auto", full)
     lengths = [part.length for part in parts]
@@ -115,6 +115,7 @@ def test_a_stage_draws_lengths_as_its_task_does(name: str) -> None:
         ({"curriculum": "5:1:inf,20:1:1"}, "`curriculum` must be .* but one is '5:1:inf'"),
         ({"curriculum": "-5,20"}, "`curriculum` must be .* but one is '-5'"),
         ({"curriculum": "²,20"}, "`curriculum` must be .* but one is '²'"),
+        ({"curriculum": f"{'5' * 21},20"}, "`curriculum` must be .* but one is '5555"),
         ({"curriculum": "5:1:1,20"}, "`curriculum` must give steps and rate of all stages or of none"),
         (
             {"curriculum": "5,10"},

@@ -85,7 +85,7 @@ class _Entry:
     def __init__(self, word: str) -> None:
         self.word = word.strip()
         length, *rest = self.word.split(":")
-        if not (length.isascii() and length.isdigit()) or len(length) > 9 or len(rest) not in (0, 2):
+        if not (length.isascii() and length.isdigit()) or len(length) > 20 or len(rest) not in (0, 2):
             raise self._refusal()
         self.length, self.rest = int(length), rest or None
 
