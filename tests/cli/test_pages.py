@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from steadyrnn.cli.commands import COMMANDS
+from steadyrnn.models.option_checks import OF_NONLINEARITY
 from steadyrnn.models.registry import SYSTEMS
 from tests.cli.program import Program
 from tests.cli.test_examples import run
@@ -32,8 +33,7 @@ def test_the_page_describes_every_model_as_its_record_does(name: str) -> None:
     assert f"| {system.description} | {system.paper} |" in row
     shared = {"width", "dropout"} if system.reads == "row" else {*SYSTEMS["ornn"].options} & {*SYSTEMS["lstm"].options}
     own = {option for option in system.options if option not in shared}
-    if system.options.get("nonlinearity") != "leaky_relu":
-        own -= {"slope"}
+    own -= {option for option, other in OF_NONLINEARITY.items() if system.options.get("nonlinearity") != other}
     told = dict(re.findall(r"`(\w+)` ?([^,|]*?)(?:,| \|)", row.split("|", 4)[4]))
     assert set(told) == own
     assert all(told[option] == str(value) for option, value in system.options.items() if option in own and value is not None)

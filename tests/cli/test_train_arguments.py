@@ -164,6 +164,7 @@ def test_a_recipe_leaves_another_models_options_alone(task: str, model: str) -> 
 def test_every_recipe_is_of_known_models() -> None:
     models = {model for record in TASKS.values() for model in record.model_recipes}
     models |= {record.recipe["model.name"] for record in TASKS.values() if "model.name" in record.recipe}
+    models |= {model for record in TASKS.values() if record.long for model in record.long.model_recipes}
     assert models <= set(SYSTEMS)
 
 

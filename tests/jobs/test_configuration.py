@@ -17,6 +17,7 @@ from steadyrnn.jobs.recipes import configure
 from steadyrnn.jobs.train import train_network
 from steadyrnn.models.registry import SYSTEMS, Blueprint, System
 from steadyrnn.models.settings import complete
+from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.addition import Addition
 from steadyrnn.tasks.registry import TASKS, TaskRecord
 from steadyrnn.tasks.settings import AdditionSettings
@@ -55,6 +56,58 @@ def test_an_unknown_form_or_system_is_refused_before_anything_is_read(tmp_path: 
 def test_a_configuration_survives_being_stored() -> None:
     asked = configure("recall", "truncated", {"model.base": "urnn", "model.context": 4})
     assert Configuration.from_dict(asked.to_dict()) == asked
+
+
+def test_options_of_saturation_are_stored_and_an_older_folder_has_none(tmp_path: Path) -> None:
+    """Before there were such options, `adaptive_tanh` had a full basis that starts at 0.05."""
+    own = {"model.nonlinearity": "adaptive_tanh", "model.saturation_basis": "diagonal", "model.saturation_start": 0.2}
+    asked = configure("addition", "urnn", {**SMALL, **own})
+    assert asked.to_dict()["model"] == {"name": "urnn", "width": 4, **{key[6:]: value for key, value in own.items()}}
+    assert Configuration.from_dict(asked.to_dict()) == asked
+    older = configure("addition", "urnn", {**SMALL, "model.nonlinearity": "adaptive_tanh"})
+    assert "saturation_basis" not in older.to_dict()["model"]
+    assert (complete(older.model).saturation_basis, complete(older.model).saturation_start) == ("full", 0.05)
+    run = train_network(asked, tmp_path)
+    keys = [name for name in Run.open(run.folder).load("best").tensors if "saturation" in name]
+    assert keys == ["model.rnn.saturation_l0.log_scale"]  # a diagonal basis has no rotation
+    assert evaluate_run(run.folder).scores == pytest.approx(run.result.test)
+
+
+@pytest.mark.parametrize("model", ["spectral", "lstm"])
+def test_long_sequences_of_addition_have_a_curriculum(model: str) -> None:
+    long = configure("addition", model, {"task.length": 101})
+    assert long.task == AdditionSettings(length=101, curriculum="auto", shortest=0.5)
+    assert (long.train.steps, long.train.batch_size) == (10000, 50)
+    assert (long.model.width, long.model.nonlinearity) == ((64, "relu") if model == "spectral" else (None, None))
+    short = configure("addition", model, {"task.length": 100})
+    assert (short.task, short.train.steps) == (AdditionSettings(), 3000)
+
+
+def test_without_a_curriculum_long_sequences_have_the_recipe_of_short_ones() -> None:
+    own = {"task.length": 300, "task.curriculum": "none"}
+    assert configure("addition", None, own).train == configure("addition").train
+    assert configure("addition", None, own).task == AdditionSettings(length=300)
+
+
+def test_a_run_of_an_earlier_release_is_not_given_a_curriculum(tmp_path: Path) -> None:
+    stored = configure("addition", None, {"task.length": 300, "task.curriculum": "none"}).to_dict()
+    stored["task"] = {"name": "addition", "seed": 0, "length": 300, "validation": 1000, "test": 1000}
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    asked = read(["addition", "--config", str(tmp_path / "config.json")]).configuration
+    assert Configuration.from_dict(stored).task == AdditionSettings(length=300)
+    assert (asked.task, asked.train.steps) == (AdditionSettings(length=300), 3000)
+
+
+def test_the_command_line_takes_stages_and_its_help_shows_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["addition", "--task.length", "200", "--task.curriculum", "20:3:1,200:1:0.1", "--task.curriculum_below", "null"]
+    task = read(words).configuration.task
+    assert task == AdditionSettings(length=200, curriculum="20:3:1,200:1:0.1", curriculum_below=None, shortest=0.5)
+    assert read([*words[:3], "--task.curriculum", "100,200"]).configuration.task.curriculum == "100,200"  # type: ignore[attr-defined]
+    for length, default in ((200, "auto"), (100, "none")):
+        with pytest.raises(SystemExit):
+            read(["addition", "--task.length", str(length), "--help"])
+        page = " ".join(capsys.readouterr().out.split())
+        assert f"default: {default})" in page.split("--task.curriculum ")[1].split("--task.curriculum_below ")[0]
 
 
 def test_a_stored_configuration_has_the_options_it_was_made_with(tmp_path: Path) -> None:

@@ -36,6 +36,30 @@ def weights(folder: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for name, tensor in sorted(tensors.items())])
 
 
+def test_networks_with_a_curriculum_are_trained_in_turn_and_go_on_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = configuration(task__curriculum="4,8", task__shortest=0.5)
+    told, folders = list[str](), list[Path]()
+    whole = train_seeds(given, [0, 1], tmp_path / "whole", announce=lambda folder, facts, way: told.append(way))
+    way = "`tasks` must not have a curriculum or training batches of many lengths for a group"
+    assert told == [f"2 networks of 6 units, trained one after another: {way}"]
+    step = Stepper.step
+
+    def cut(self: Stepper, number: int, *arguments: Any, **more: Any) -> Any:
+        if number == 9:  # in the second stage
+            raise KeyboardInterrupt
+        return step(self, number, *arguments, **more)
+
+    monkeypatch.setattr(Stepper, "step", cut)
+    with pytest.raises(KeyboardInterrupt):
+        train_seeds(given, [0, 1], tmp_path / "cut", announce=lambda folder, facts, way: folders.append(folder))
+    monkeypatch.setattr(Stepper, "step", step)
+    again = train_seeds(given, resume=folders[0])
+    for seed in (0, 1):
+        assert torch.equal(weights(whole.runs[seed].folder), weights(again.runs[seed].folder))
+
+
 WAYS = {"as a group": {}, "one after another": {"train__accumulate": 2}}
 
 

@@ -1,5 +1,6 @@
 """Every named system: it builds, runs and learns on every kind of task it takes, and refuses the others by name."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrnn as sr
+from steadyrnn.activations.adaptive_tanh import BASES, SCALES, AdaptiveTanh
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, CertificateError
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.models.settings import ModelSettings, complete
@@ -147,6 +149,45 @@ def test_a_slope_needs_a_leaky_rectifier() -> None:
     with pytest.raises(ArgumentError, match="`slope` belongs to"):
         build_model(small("rnn", slope=0.5), INTERFACES["last"])
     assert build_model(small("rnn", nonlinearity="leaky_relu", slope=0.5), INTERFACES["last"]).rnn.activation.slope == 0.5
+
+
+def test_saturation_is_that_of_its_options() -> None:
+    def saturation(**options: Any) -> tuple[str, float]:
+        activation = build_model(small("urnn", nonlinearity="adaptive_tanh", **options), INTERFACES["last"]).rnn.activation
+        return activation.basis, activation.start
+
+    usual = AdaptiveTanh()
+    assert saturation() == (usual.basis, usual.start)
+    assert saturation(saturation_basis="diagonal") == ("diagonal", usual.start)
+    assert saturation(saturation_start=2) == ("full", 2)
+
+
+@pytest.mark.parametrize("option", [{"saturation_basis": "full"}, {"saturation_start": 0.05}])
+@pytest.mark.parametrize("nonlinearity", ["tanh", "leaky_relu", "modrelu"])
+def test_options_of_saturation_need_the_nonlinearity_that_has_them(option: dict[str, Any], nonlinearity: str) -> None:
+    words = f"`{next(iter(option))}` belongs to the nonlinearity adaptive_tanh, but that is {nonlinearity!r}"
+    with pytest.raises(ArgumentError, match=words):
+        complete(ModelSettings("urnn", nonlinearity=nonlinearity, **option))
+
+
+@pytest.mark.parametrize("value", [*BASES, "half", "", "Full"])
+def test_a_basis_is_refused_where_the_activation_would_refuse_it(value: str) -> None:
+    settings = ModelSettings("rnn", nonlinearity="adaptive_tanh", saturation_basis=value)
+    if value in BASES:
+        assert complete(settings).saturation_basis == AdaptiveTanh(value).basis
+    else:
+        with pytest.raises(ArgumentError, match=f"`saturation_basis` must be one of full, diagonal, but is {value!r}"):
+            complete(settings)
+
+
+@pytest.mark.parametrize("value", [*SCALES, 0.0, -1.0, 9e-7, 1.1e6, math.nan, math.inf])
+def test_a_start_is_refused_where_the_activation_would_refuse_it(value: float) -> None:
+    settings = ModelSettings("rnn", nonlinearity="adaptive_tanh", saturation_start=value)
+    if SCALES[0] <= value <= SCALES[1]:
+        assert complete(settings).saturation_start == AdaptiveTanh(start=value).start
+    else:
+        with pytest.raises(ArgumentError, match=r"`saturation_start` must be from 1e-06 to 1e\+06, but is"):
+            complete(settings)
 
 
 def test_a_complex_system_needs_an_even_width() -> None:

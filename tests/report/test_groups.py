@@ -38,6 +38,21 @@ def test_tasks_of_other_settings_are_not_compared(tmp_path: Path) -> None:
     assert [contest.title for contest in contests(tmp_path)] == ["addition, length 100", "addition, length 400"]
 
 
+def test_runs_with_and_without_a_curriculum_are_compared(tmp_path: Path) -> None:
+    """Runs that an earlier release stored have no such setting: they trained without."""
+    own = {"none": {"curriculum": "none", "curriculum_below": 1e-3, "shortest": 1.0}, "old": {}}
+    own |= {"auto": {"curriculum": "auto", "curriculum_below": 1e-3, "shortest": 0.5}}
+    for seed, more in enumerate(own.values()):
+        settings = config(seed=seed)
+        settings["task"] |= more
+        write_run(tmp_path, seed=seed, settings=settings)
+    (only,) = contests(tmp_path)
+    assert [(c.label, len(c.trials)) for c in only.configurations] == [
+        ("spectral, curriculum auto, shortest 0.5", 1),
+        ("spectral, curriculum none, shortest 1", 2),
+    ]
+
+
 def test_a_model_has_the_same_colour_in_every_task(tmp_path: Path) -> None:
     for task in ("addition", "copy"):
         for model in ("lstm", "spectral") if task == "addition" else ("spectral",):

@@ -71,6 +71,13 @@ def addition() -> Task:
     return make_task("addition", length=10, validation=24, test=24)
 
 
+def growing_addition(**more: Any) -> Task:
+    """Return a task of three stages, whose batches differ in length."""
+    stages = {"curriculum": "4:6:1,7:2:0.5,10:6:0.25", "curriculum_below": None, "shortest": 0.5}
+    own: dict[str, Any] = {"length": 10, "validation": 24, "test": 24, **stages}
+    return make_task("addition", **own | more)
+
+
 def sequence_model(transition: Any = "free", **more: Any) -> nn.Module:
     """Return a model of two layers with dropout between them, on its states and on its output."""
     layer = RNN(2, 8, num_layers=2, dropout=0.3, nonlinearity="relu", transition=transition, **more)
@@ -127,6 +134,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Task], TrainSetting
         lambda: sequence_model(ExpOrthogonal("lie")),
         addition,
         tiny(average=AverageSettings("mean", start=2, every=2), optimizer=OptimizerSettings(lr=0.05)),
+    ),
+    "stages": (spectral_model, growing_addition, tiny(schedule=ScheduleSettings("cosine", warmup=2))),
+    "stages that are learned": (
+        spectral_model,
+        lambda: growing_addition(curriculum_below=1e6),
+        tiny(validate_every=2, average=AverageSettings("ema", decay=0.8), schedule=ScheduleSettings("plateau", patience=1)),
     ),
     "probed": (spectral_model, addition, tiny(probe=ProbeSettings(every=4))),
 }

@@ -85,3 +85,17 @@ def test_silence_can_be_had() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ArgumentError, match="`kind` must be one of auto, bar, lines, silent"):
         make_progress("loud")
+
+
+def test_a_bar_counts_to_another_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    file = Terminal()
+    monkeypatch.setattr(sys, "stderr", file)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    bar = Bar()
+    bar.begin(total=1000, done=0)
+    bar.set_total(600)
+    bar.update(600, {})
+    bar.end()
+    assert "600/600" in file.getvalue()

@@ -39,6 +39,7 @@ _TRAIN = (
     "steadyrnn train addition --model.width 32 --task.length 20 --train.steps 50 --print_config > addition.yaml",
     "steadyrnn train --config addition.yaml --model.radius 0.01 --quiet",
     "steadyrnn train addition --task.length 20 --train.steps 50 --train.probe.every 10 --probe gradient-h0,margin",
+    "steadyrnn train addition --model.width 16 --task.length 40 --task.curriculum 10,20,40 --train.steps 60",
     "steadyrnn train addition --model.width 16 --task.length 20 --train.steps 50 --seeds 0..4",
 )
 _COMPARE = (
@@ -164,8 +165,10 @@ def _show_help(line: CommandLine, stored: Mapping[str, Any], task: str | None, c
     _check_name("model", model, SYSTEMS)
     parser = train_parser(task, model, for_help=True, command=command)
     if task is not None and line.resume is None:
-        width = value_of(line.words, "--model.width", FLAGS) or get_nested(stored, "model.width")
-        parser.set_defaults({**recipe(task, model, _to_integer(width)), "task.name": task})
+        deciding = ("model.width", "task.length", "task.curriculum")
+        texts = {name: value_of(line.words, f"--{name}", FLAGS) or get_nested(stored, name) for name in deciding}
+        given = {name: _to_integer(text) or text for name, text in texts.items() if text is not None}
+        parser.set_defaults({**recipe(task, model, given), "task.name": task})
     parser.parse_args(line.words)
 
 
@@ -324,7 +327,7 @@ def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
 def _request(task: str, values: Any) -> Request:
     """Return the request of the values that were given; all others are the recipe's, or of a run to resume its own."""
     given = {name: value for name, value in values.items() if name.startswith(("task.", "model.", "train."))}
-    model, width = given.get("model.name"), given.get("model.width")
+    model = given.get("model.name")
     if task == TASK and model == AUTO:
         del given["model.name"]
         model = None
@@ -336,7 +339,7 @@ def _request(task: str, values: Any) -> Request:
     if model is not None and values.get("want") is not None:
         _refuse("--want and --model cannot both be given: a wish chooses a model.")
     resume = values.get("resume")
-    start = recipe(task, model, width, given.get("train.schedule.name")) if resume is None else {}
+    start = recipe(task, model, given) if resume is None else {}
     configuration = Configuration.from_dotted({**start, **given, "task.name": task})
     as_json, quiet, tensorboard, print_config = (
         bool(values.get(name)) for name in ("json", "quiet", "tensorboard", "print_config")

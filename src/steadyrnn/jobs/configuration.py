@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from steadyrnn.errors import ArgumentError, not_among
 from steadyrnn.models.registry import FORMER_OPTIONS, SYSTEMS
 from steadyrnn.models.settings import ModelSettings
-from steadyrnn.tasks.registry import TASKS
+from steadyrnn.tasks.registry import FORMER_SETTINGS, TASKS
 from steadyrnn.tasks.settings import TaskSettings
 from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
@@ -133,7 +133,9 @@ def complete_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
     if stored.get("format") != FORMAT:
         raise ArgumentError(f"`format` of a configuration must be {FORMAT}, but is {_brief(stored.get('format'))}.")
     complete = dict(stored)
-    model, train = stored.get("model"), stored.get("train")
+    task, model, train = stored.get("task"), stored.get("model"), stored.get("train")
+    if isinstance(task, Mapping):
+        complete["task"] = {**FORMER_SETTINGS.get(str(task.get("name")), {}), **task}
     if isinstance(model, Mapping):
         former = FORMER_OPTIONS.get(str(model.get("name")), {})
         complete["model"] = {**model, **{name: value for name, value in former.items() if model.get(name) is None}}

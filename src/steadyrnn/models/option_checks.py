@@ -9,7 +9,12 @@ from steadyrnn.errors import ArgumentError, not_among
 from .gates import read_gates
 from .registry import Blueprint
 
-__all__ = ["check_values"]
+__all__ = ["OF_NONLINEARITY", "check_values"]
+
+OF_NONLINEARITY = {"slope": "leaky_relu", "saturation_basis": "adaptive_tanh", "saturation_start": "adaptive_tanh"}
+"""Options that one nonlinearity has, with its name."""
+_BASES, _SCALES = ("full", "diagonal"), (1e-6, 1e6)
+"""What `AdaptiveTanh` takes; its own file needs torch."""
 
 _COUNTS = ("width", "layers", "embedding", "depth", "blocks", "context")
 _PROBABILITIES = ("dropout", "dropout_input", "dropout_layers", "dropout_output", "dropout_logits")
@@ -51,6 +56,11 @@ def check_values(values: Mapping[str, Any], blueprint: Blueprint | None) -> None
         read_gates(values["gates"], blueprint.gates)
     if blueprint is not None and values.get("init") is not None and values["init"] not in blueprint.starts:
         raise ArgumentError(not_among("init", values["init"], blueprint.starts))
+    if values.get("saturation_basis") is not None and values["saturation_basis"] not in _BASES:
+        raise ArgumentError(not_among("saturation_basis", values["saturation_basis"], _BASES))
+    low, high = _SCALES
+    if values.get("saturation_start") is not None and not low <= values["saturation_start"] <= high:
+        raise ArgumentError(f"`saturation_start` must be from {low:g} to {high:g}, but is {values['saturation_start']}.")
     _check_starts(values)
 
 

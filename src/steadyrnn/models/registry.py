@@ -31,8 +31,11 @@ _LSTM_TIME: dict[str, Any] = {**_TIME, "gate_bias": None, "forget_bias": None}
 _DEEP: dict[str, Any] = {**_ANY, "nonlinearity": "leaky_relu", "slope": 0.1, "dropout": 0.0}
 
 
+_OF_ACTIVATIONS: dict[str, Any] = {"slope": 0.1, "saturation_basis": "full", "saturation_start": 0.05}
+
+
 def _elman(nonlinearity: str, **options: Any) -> dict[str, Any]:
-    return {**_TIME, "nonlinearity": nonlinearity, "slope": 0.1, **options}
+    return {**_TIME, "nonlinearity": nonlinearity, **_OF_ACTIVATIONS, **options}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from .option_checks import check_values
+from .option_checks import OF_NONLINEARITY, check_values
 from .registry import SYSTEMS, System
 
 __all__ = ["ModelSettings", "complete"]
@@ -20,8 +20,11 @@ class ModelSettings:
         layers: Recurrent layers in the stack.
         nonlinearity: ``tanh``, ``relu``, ``leaky_relu``, ``abs``, ``identity``, ``sigmoid``, ``modrelu`` (one learned
             shift per pair of units), ``modrelu_real`` (one per unit, as in the expRNN) or ``adaptive_tanh`` (learned
-            saturation in a full basis, as in the asRNN).
+            saturation, as in the asRNN).
         slope: Of ``leaky_relu`` for negative values.
+        saturation_basis: Of ``adaptive_tanh``: ``full``, where directions are learned too; ``diagonal``, a scale for each unit.
+        saturation_start: Of ``adaptive_tanh``: the first value of every scale, from 1e-6 to 1e6; a network of small ones is
+            nearly linear.
         reflectors: Householder reflectors, of a spectral system on each side; the width is all of them.
         center: Middle of the interval of singular values; around 0 they are at most the radius.
         radius: Half its width; ``center + radius < 1`` makes a contraction.
@@ -66,6 +69,8 @@ class ModelSettings:
     layers: int | None = None
     nonlinearity: str | None = None
     slope: float | None = None
+    saturation_basis: str | None = None
+    saturation_start: float | None = None
     reflectors: int | None = None
     center: float | None = None
     radius: float | None = None
@@ -128,10 +133,13 @@ def complete(settings: ModelSettings) -> ModelSettings:
     check_values(values, base.blueprint)
     if "reflectors" not in given and "reflectors" in values:
         values["reflectors"] = min(values["reflectors"], values["width"])
-    if "slope" in values and values["nonlinearity"] != "leaky_relu":
-        if "slope" in given:
-            raise ArgumentError(f"`slope` belongs to the nonlinearity leaky_relu, but that is {values['nonlinearity']!r}.")
-        del values["slope"]
+    for name, nonlinearity in OF_NONLINEARITY.items():
+        if name in values and values["nonlinearity"] != nonlinearity:
+            if name in given:
+                raise ArgumentError(
+                    f"`{name}` belongs to the nonlinearity {nonlinearity}, but that is {values['nonlinearity']!r}."
+                )
+            del values[name]
     return ModelSettings(settings.name, **values)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from steadyrnn.activations import Activation, LeakyReLU, as_activation
+from steadyrnn.activations import Activation, AdaptiveTanh, LeakyReLU, as_activation
 from steadyrnn.errors import ArgumentError, not_among
 
 from .gates import read_gates
@@ -148,7 +148,11 @@ def _blueprint(s: ModelSettings) -> Blueprint:
 
 
 def _activation(s: ModelSettings) -> Activation:
-    return LeakyReLU(s.slope) if s.slope is not None else as_activation(str(s.nonlinearity))
+    if s.slope is not None:
+        return LeakyReLU(s.slope)
+    if s.saturation_basis is not None and s.saturation_start is not None:
+        return AdaptiveTanh(s.saturation_basis, s.saturation_start)
+    return as_activation(str(s.nonlinearity))
 
 
 @torch.no_grad()

@@ -18,7 +18,21 @@ INDIFFERENT = {
     *("train.log_every", "train.save_every", "train.probe.every", "train.probe.names"),
     "train.probe.against",
 }
-NO_METRIC = {"kind", "step", "epoch", "time", "loss", "checkpoint", "lr", "gradient_norm", "examples_per_second"}
+# Settings of a task that say how it is trained on, not what it is; each with the value that a run without it has.
+OF_TRAINING = {"task.curriculum": "none", "task.curriculum_below": 1e-3, "task.shortest": 1.0}
+NO_METRIC = {
+    "kind",
+    "step",
+    "epoch",
+    "time",
+    "loss",
+    "checkpoint",
+    "lr",
+    "gradient_norm",
+    "examples_per_second",
+    "stage",
+    "stage_loss",
+}
 HIGHER = ("accuracy", "r2", "f1", "precision", "recall", "auc", "correct", "score")
 
 
@@ -135,14 +149,16 @@ def choose_metric(members: Iterable[Trial]) -> str:
 
 
 def settings(trial: Trial, part: str) -> dict[str, Any]:
-    """Return a part of the configuration without name, seed and what is indifferent."""
-    found = mapping(trial.config.get(part))
-    return {key: value for key, value in found.items() if key != "name" and f"{part}.{key}" not in SEEDS | INDIFFERENT}
+    """Return a part of the configuration without name, seed, what is indifferent and what belongs to training."""
+    found, others = mapping(trial.config.get(part)), SEEDS | INDIFFERENT | {*OF_TRAINING}
+    return {key: value for key, value in found.items() if key != "name" and f"{part}.{key}" not in others}
 
 
 def identity(trial: Trial) -> dict[str, Any]:
     """Return what runs of one configuration have in common."""
     flat = flatten({key: trial.config.get(key) for key in ("model", "train")})
+    task = flatten({"task": trial.config.get("task")})
+    flat |= {key: task.get(key, usual) for key, usual in OF_TRAINING.items()}
     return {key: value for key, value in flat.items() if key not in SEEDS | INDIFFERENT}
 
 

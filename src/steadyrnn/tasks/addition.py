@@ -9,17 +9,17 @@ from steadyrnn.checks import check_positive_int
 from steadyrnn.errors import ArgumentError
 
 from .base import Batch, Interface
+from .curriculum import GrowingTask
 from .hashing import Stream, integers, uniform
 from .scoring import RegressionTask
 from .settings import AdditionSettings
-from .stream import StreamTask
 
 __all__ = ["Addition"]
 
 _FIRST_MARK, _SECOND_MARK = -1, -2  # positions of draws; those from 0 on are the numbers
 
 
-class Addition(StreamTask, RegressionTask):
+class Addition(GrowingTask, RegressionTask):
     r"""Add the two marked numbers of a sequence.
 
     Each step is a pair: a number, uniform on [0, 1), and a mark, which is 1 at two steps and 0 elsewhere. The first mark is at
@@ -48,11 +48,13 @@ class Addition(StreamTask, RegressionTask):
         ICML 2016, who put one mark into each half.
     """
 
+    settings: AdditionSettings
+    grows, least = "length", 2
+
     def __init__(self, settings: AdditionSettings) -> None:
-        super().__init__(settings)
         if check_positive_int("length", settings.length) < 2:
             raise ArgumentError("`length` must be at least 2, a step for each marked number, but is 1.")
-        self.settings = settings
+        super().__init__(settings)
 
     @property
     def interface(self) -> Interface:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "Interface", "StoredData", "Task"]
+__all__ = ["Batch", "Interface", "Stage", "StoredData", "Task"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,26 @@ class StoredData:
     tensors: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A part of a curriculum: some steps on examples that are easier than the task's own, the last part on these.
+
+    Args:
+        name: As metrics have it: ``length 50``.
+        task: What it trains on. It differs from the task in its examples alone: interface, loss and scores are the same.
+        steps: The steps of a run are divided between stages in proportion to these numbers.
+        rate: What every learning rate is multiplied by.
+        below: The stage is over early when the validation loss on its own ``task`` is below this; None is never. Of the last
+            stage it is not read.
+    """
+
+    name: str
+    task: "Task"
+    steps: float = 1.0
+    rate: float = 1.0
+    below: float | None = None
+
+
 class Task(ABC):
     """Training batches by number, validation and test in order, a loss and scores.
 
@@ -92,6 +112,20 @@ class Task(ABC):
     def data_facts(self) -> Mapping[str, Any]:
         """Return what is to be noted of the data as JSON, such as files and scaling; nothing here."""
         return {}
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts of a curriculum, in order; empty where all steps train on the task itself.
+
+        Each has its own part of the steps, with an optimizer and a schedule that start anew. Validation and test are the task's
+        own throughout.
+        """
+        return ()
+
+    @property
+    def varies(self) -> bool:
+        """Whether training batches have many shapes, so that nothing is worth keeping for each of them."""
+        return any(stage.task.varies for stage in self.stages)
 
     @abstractmethod
     def epoch_steps(self, batch_size: int) -> int:

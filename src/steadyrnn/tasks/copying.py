@@ -11,10 +11,10 @@ from torch.nn.functional import one_hot
 from steadyrnn.checks import check_positive_int
 
 from .base import Batch, Interface
+from .curriculum import GrowingTask
 from .hashing import Stream, integers
 from .scoring import class_loss, class_scores
 from .settings import CopySettings
-from .stream import StreamTask
 
 __all__ = ["Copying"]
 
@@ -23,7 +23,7 @@ _ALPHABET = 10
 _MESSAGE = 10  # symbols to remember
 
 
-class Copying(StreamTask):
+class Copying(GrowingTask):
     r"""Repeat ten symbols after a delay T.
 
     Of the alphabet :math:`a_0, \dots, a_9`, the input of :math:`T + 20` steps is ten symbols, each uniform on
@@ -56,11 +56,12 @@ class Copying(StreamTask):
 
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
+    settings: CopySettings
+    grows = "delay"
 
     def __init__(self, settings: CopySettings) -> None:
-        super().__init__(settings)
-        self.settings = settings
         self.length = check_positive_int("delay", settings.delay) + 2 * _MESSAGE
+        super().__init__(settings)
 
     @property
     def interface(self) -> Interface:

@@ -26,6 +26,7 @@ class Stream(IntEnum):
     SYSTEM = 4  # of what a task draws once: a teacher's weights, a split, a permutation of pixels
     NOISE = 5  # added to stored examples
     SHIFT = 6  # of stored examples in time
+    LENGTH = 7  # of a training batch
 
 
 def bits(

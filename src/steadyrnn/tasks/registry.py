@@ -30,7 +30,24 @@ from .settings import (
 if TYPE_CHECKING:
     from .base import Task
 
-__all__ = ["TASKS", "TaskRecord", "make_task"]
+__all__ = ["FORMER_SETTINGS", "TASKS", "LongRecipe", "TaskRecord", "make_task"]
+
+
+@dataclass(frozen=True)
+class LongRecipe:
+    """What training on long sequences starts from: a curriculum, in place of the recipe of short ones.
+
+    Args:
+        setting: The setting of the task that is the length.
+        above: The longest length of the other recipe.
+        recipe: Dotted settings, with any model.
+        model_recipes: More of them for a model by name.
+    """
+
+    setting: str
+    above: int
+    recipe: Mapping[str, Any]
+    model_recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,7 @@ class TaskRecord:
         path: Where its class is, ``package.module:Class``; it is called with the settings.
         recipe: Dotted settings that training starts from, with any model: ``{"train.steps": 3000}``.
         model_recipes: More of them for a model by name, on top of ``recipe``.
+        long: What replaces both where sequences are long; None where nothing does.
         reads: ``"time"`` where its inputs are sequences, ``"row"`` where they are vectors.
         data: The data set it reads, a name of ``DATA_SETS``, or ``"own"`` for a file of the user's; None where examples are
             drawn.
@@ -53,6 +71,7 @@ class TaskRecord:
     path: str
     recipe: Mapping[str, Any]
     model_recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    long: LongRecipe | None = None
     reads: str = "time"
     data: str | None = None
 
@@ -85,6 +104,14 @@ _IMAGES: dict[str, Any] = {
     "train.optimizer.lr": 3e-3,
     "train.schedule.name": "cosine",
 }
+_LONG_SUMS = LongRecipe(
+    "length", 100,
+    {
+        **{**_SYNTHETIC, "train.steps": 10000, "train.batch_size": 50, "train.optimizer.lr": 5e-3},
+        **{"task.curriculum": "auto", "task.shortest": 0.5},
+    },
+    {"spectral": {"model.width": 64, "model.nonlinearity": "relu", "model.radius": 0.01}},
+)  # fmt: skip
 _TEXT: dict[str, Any] = {
     "train.epochs": 20,
     "train.batch_size": 20,
@@ -128,7 +155,7 @@ _OWN_SERIES: dict[str, Any] = {
 
 _HERE = "steadyrnn.tasks"
 _RECORDS = (
-    TaskRecord("addition", AdditionSettings, f"{_HERE}.addition:Addition", _SYNTHETIC),
+    TaskRecord("addition", AdditionSettings, f"{_HERE}.addition:Addition", _SYNTHETIC, long=_LONG_SUMS),
     TaskRecord("copy", CopySettings, f"{_HERE}.copying:Copying", _SYNTHETIC, {"spectral": _COPY_SPECTRAL}),
     TaskRecord("recall", RecallSettings, f"{_HERE}.recall:Recall", _RECALL, {"spectral": _RECALL_SPECTRAL}),
     TaskRecord("largest", LargestSettings, f"{_HERE}.largest:Largest", {**_SYNTHETIC, "train.steps": 10000}),
@@ -148,6 +175,9 @@ _RECORDS = (
 
 TASKS: dict[str, TaskRecord] = {record.name: record for record in _RECORDS}
 """Every task by name. A new one is its file, its settings and one record here."""
+
+FORMER_SETTINGS: dict[str, dict[str, Any]] = {"addition": {"curriculum": "none"}}
+"""Settings that recipes of an earlier release did not have: a stored configuration without them was made with these."""
 
 
 def make_task(name: str, **settings: Any) -> "Task":

@@ -12,6 +12,7 @@ __all__ = [
     "BibtexSettings",
     "ContractiveSettings",
     "CopySettings",
+    "CurriculumSettings",
     "LargestSettings",
     "MediamillSettings",
     "MnistRowsSettings",
@@ -70,7 +71,26 @@ def _check_type(name: str, value: object, kinds: tuple[type, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class AdditionSettings(TaskSettings):
+class CurriculumSettings(TaskSettings):
+    """What a task has whose sequences can grow while a network learns; validation and test keep their full length.
+
+    Args:
+        curriculum: ``none``; ``auto``: stages of length 50, 100, 200, ... up to half the full length, then the full one; or the
+            stages themselves, ``50,100,400``, each with its share of the steps and the factor of its learning rate where these
+            are given: ``50:5000:1,100:2500:0.5,400:1200:0.125``. Without them, both go as 1 / length, and the last stage has
+            four times its share.
+        curriculum_below: A stage but the last is over early when the validation loss at its own length is below this; None is
+            never.
+        shortest: Each training batch draws a length of its own, from this fraction of the length on, above 0 and at most 1.
+    """
+
+    curriculum: str = "none"
+    curriculum_below: float | None = 1e-3
+    shortest: float = 1.0
+
+
+@dataclass(frozen=True)
+class AdditionSettings(CurriculumSettings):
     """The addition problem: add the two marked numbers of a sequence.
 
     Args:
@@ -85,7 +105,7 @@ class AdditionSettings(TaskSettings):
 
 
 @dataclass(frozen=True)
-class CopySettings(TaskSettings):
+class CopySettings(CurriculumSettings):
     """The copy problem: repeat ten symbols after a delay.
 
     Args:

@@ -31,11 +31,15 @@ class StreamTask(Task):
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         """Return the next ``batch_size`` examples of the stream."""
-        return self._draw(Stream.TRAIN, stream_rows(step, batch_size))
+        return self._at(step)._draw(Stream.TRAIN, stream_rows(step, batch_size))
 
     def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
         """Yield the batches of ``"validation"`` or ``"test"``."""
         return (self._draw(Stream[split.upper()], rows) for rows in cut(split, self._counts, batch_size))
+
+    def _at(self, step: int) -> "StreamTask":
+        """Return the task that training batch ``step`` is of: this one, unless batches differ in length."""
+        return self
 
     def _draw(self, stream: Stream, rows: range) -> Batch:
         return self._examples(stream, torch.arange(rows.start, rows.stop, device=self.device))

@@ -12,6 +12,7 @@ from steadyrnn.tasks.base import Task
 from .device import choose_device
 from .graph import reason_against_settings
 from .settings import TrainSettings
+from .stages import plan_stages
 
 __all__ = ["check_effects"]
 
@@ -29,7 +30,7 @@ def check_effects(settings: TrainSettings, model: nn.Module, task: Task) -> None
         task: What it is trained on.
 
     Raises:
-        ArgumentError: There is such a setting.
+        ArgumentError: There is such a setting, or fewer steps than the task has stages.
 
     Example:
         >>> from steadyrnn.tasks.registry import make_task
@@ -46,6 +47,7 @@ def check_effects(settings: TrainSettings, model: nn.Module, task: Task) -> None
     if why:
         raise ArgumentError(f"`graph` is 'on', but {why}. Use `graph='auto'`.")
     total = settings.steps or settings.epochs * task.epoch_steps(settings.batch_size)
+    plan_stages(task, total)
     if settings.average.name != "none" and settings.average.start >= total:
         raise ArgumentError(
             f"`average.start` must be below the number of steps, {total:,}, but is {settings.average.start:,}: "

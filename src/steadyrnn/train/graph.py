@@ -198,6 +198,8 @@ def reason_against(model: nn.Module, task: Task, settings: TrainSettings) -> str
         'the device is cpu'
     """
     why = reason_against_settings(settings, task.device)
+    if not why and task.varies:
+        why = "training batches differ in length, so that each would need a graph of its own"
     if why or settings.graph == "on":
         return why
     if settings.compile:

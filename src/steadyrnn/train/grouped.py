@@ -324,6 +324,10 @@ def _check_arguments(group: object, tasks: object, settings: object, progress: o
 def _check_tasks(tasks: list[Task], settings: TrainSettings) -> None:
     """Refuse tasks that cannot be run side by side."""
     first = tasks[0]
+    if any(task.stages or task.varies for task in tasks):
+        raise ArgumentError(
+            "`tasks` must not have a curriculum or training batches of many lengths for a group. Train the members one by one."
+        )
     if first.interface.carries_state:
         raise ArgumentError("`tasks` must not carry states from batch to batch for a group. Train the members one by one.")
     for place, task in enumerate(tasks):

@@ -26,6 +26,9 @@ class Progress(ABC):
     def note(self, text: str) -> None:  # noqa: B027
         """Show a line of text, once; nothing unless a class says how."""
 
+    def set_total(self, total: int) -> None:  # noqa: B027
+        """Show that there are ``total`` steps after all; nothing unless a class says how."""
+
     @abstractmethod
     def end(self) -> None:
         """Finish; called once after every :meth:`begin`, also when a run breaks off."""
@@ -72,6 +75,10 @@ class Lines(Progress):
     def note(self, text: str) -> None:
         """Write the text."""
         print(text, file=self._file, flush=True)
+
+    def set_total(self, total: int) -> None:
+        """Count to another number."""
+        self._total = total
 
     def end(self) -> None:
         """Write the last line, if it is not there."""
@@ -123,6 +130,10 @@ class Bar(Progress):
     def note(self, text: str) -> None:
         """Write the text above the bar."""
         self._bar.console.print(text, markup=False, highlight=False)
+
+    def set_total(self, total: int) -> None:
+        """Draw the bar for another number of steps."""
+        self._bar.update(self._task, total=total)
 
     def end(self) -> None:
         """Leave the bar as it is in the end."""

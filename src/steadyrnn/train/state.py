@@ -35,6 +35,8 @@ class Position:
         best: Scores of the best one.
         test: Scores of the test, once it was taken.
         reason: Why the run ended; None while it goes on.
+        stage: The stage of its task's curriculum that it is in, from 0.
+        stage_start: Steps done when that began.
         rows: Rows trained on, those since the last line of metrics left out.
         elapsed: Seconds since the run's start, summed over resumes, up to when this process took it up.
         training: Seconds spent in training alone, those since the last line of metrics left out.
@@ -46,6 +48,8 @@ class Position:
     best: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
     reason: str | None = None
+    stage: int = 0
+    stage_start: int = 0
     rows: int = 0
     elapsed: float = 0.0
     training: float = 0.0
@@ -169,6 +173,7 @@ def read_position(facts: Mapping[str, Any]) -> Position:
     """
     try:
         own = {name: facts[name] for name in ("step", "validation", "best", "test", "reason", "rows")}
+        own |= {name: facts.get(name, 0) for name in ("stage", "stage_start")}  # of an earlier release, without stages
         times, standing = facts["times"], Standing(**facts["standing"])
         return Position(**own, standing=standing, elapsed=times["elapsed"], training=times["training"])
     except (KeyError, TypeError) as error:

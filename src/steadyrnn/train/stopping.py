@@ -54,6 +54,15 @@ class Standing:
             return replace(new, stale_loss=0, reductions=self.reductions + 1)
         return new
 
+    def in_new_stage(self) -> "Standing":
+        """Return the standing at the start of a new stage: the best is kept, and nothing is stale.
+
+        Example:
+            >>> Standing(best=0.5, best_step=3, stale=4, best_loss=0.5, reductions=2).in_new_stage()
+            Standing(best=0.5, best_step=3, stale=0, loss_at_best=None, best_loss=None, stale_loss=0, reductions=0)
+        """
+        return replace(self, stale=0, best_loss=None, stale_loss=0, reductions=0)
+
 
 def reason_to_stop(settings: StopSettings, standing: Standing, loss: float) -> str | None:
     """Return why a run should end after a validation, ``"patience"`` or ``"below"``, else None.

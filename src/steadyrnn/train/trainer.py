@@ -26,6 +26,7 @@ from .resuming import load_best, refuse_lost, take_up
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
 from .signals import Interrupted, Signals
+from .stages import PlannedStage, plan_stages
 from .state import Position, capture, describe, refuse_differences
 from .step import Stepper
 from .stopping import reason_to_stop
@@ -49,6 +50,9 @@ def train(
     A run is a function of the model's weights, the task and the settings: the trainer seeds all random numbers, batches are
     numbered by step, and neither validation nor callbacks touch a random state. So a run that was cut off and is resumed from
     its last checkpoint gives, bit for bit, what it would have given (on the same machine, with deterministic algorithms).
+
+    A task with stages is trained stage by stage, each with a new optimizer and a schedule over its own steps. Validation, test
+    and the choice of the best weights are those of the task itself.
 
     Ctrl-C and SIGTERM end a run that has a folder after the step in hand, with everything saved.
 
@@ -109,9 +113,9 @@ class _Trainer:
         self.model, self.task = model.to(device), task.to(device)
         self.call: Callable[..., Any] = torch.compile(model) if settings.compile else model
         self.graph_notes: dict[tuple[bool, str], bool] = {}  # what is to be said of captured steps, and whether it was
-        self.stepper = Stepper(self.model, self.task, settings, self.call, self._note_graph)
+        self.stepper = self._make_stepper()
         self.epoch_steps = task.epoch_steps(settings.batch_size)
-        self.total = settings.steps or settings.epochs * self.epoch_steps
+        self.plan = plan_stages(self.task, settings.steps or settings.epochs * self.epoch_steps)
         self.validate_every = settings.validate_every or self.epoch_steps
         self.save_every = settings.save_every or self.validate_every
         self.description = describe(task, settings)
@@ -119,6 +123,19 @@ class _Trainer:
         self.best: dict[str, Tensor] = {}  # the best weights, where no folder keeps them
         self.shown: dict[str, Any] = {}
         self.started = time.perf_counter()
+
+    @property
+    def stage(self) -> PlannedStage:
+        """The stage that the run is in."""
+        return self.plan[self.position.stage]
+
+    @property
+    def total(self) -> int:
+        """Steps of the run, if the stages to come take all of theirs."""
+        return self.position.stage_start + sum(stage.steps for stage in self.plan[self.position.stage :])
+
+    def _make_stepper(self) -> Stepper:
+        return Stepper(self.model, self.task, self.settings, self.call, self._note_graph)
 
     def run_to_the_end(self, resume: bool) -> Result:
         """Start or resume, step until there is a reason to end, test."""
@@ -170,12 +187,13 @@ class _Trainer:
             self.progress.end()
 
     def _step(self) -> None:
-        settings, position = self.settings, self.position
-        moment = Moment(position.step, self.epoch_steps, self.total, position.standing.reductions)
-        factor = rate_factor(settings.schedule, moment)
+        settings, position, stage = self.settings, self.position, self.stage
+        done = position.step - position.stage_start
+        moment = Moment(done, self.epoch_steps, stage.steps, position.standing.reductions)
+        factor = stage.rate * rate_factor(settings.schedule, moment)
         number = position.step + 1
-        logged = number % settings.log_every == 0 or number == self.total
-        batch = self.task.train_batch(position.step, settings.batch_size)
+        logged = number % settings.log_every == 0 or done + 1 == stage.steps
+        batch = stage.task.train_batch(position.step, settings.batch_size)
         sums = self.stepper.step(number, batch, factor, scored=logged)
         position.step = number
         if logged:
@@ -184,25 +202,40 @@ class _Trainer:
     def _between_steps(self) -> None:
         """Do what is due after a step; the checkpoint comes last, so that it lies behind all lines of its step."""
         step, position = self.position.step, self.position
-        last = step == self.total
-        validates, saves = last or step % self.validate_every == 0, step % self.save_every == 0
+        over = step - position.stage_start == self.stage.steps
+        validates, saves = over or step % self.validate_every == 0, step % self.save_every == 0
         if not (validates or saves or self._probes(step)):
             return
         self.stepper.guard.check()
         self.stepper.average.pause()
-        if validates:
-            self._validate()
-        if last and position.reason is None:
-            position.reason = "finished"
+        learned = validates and self._validate()
+        if (over or learned) and position.reason is None:
+            self._end_stage("below" if learned else "finished")
         if self._probes(step) or position.reason is not None:
             self._probe()
         if saves and position.reason is None:
             self._save()
         self.stepper.average.resume()
 
-    def _validate(self) -> None:
-        position, task, settings = self.position, self.task, self.settings
-        scores = self._evaluate("validation", *self._evaluated())
+    def _end_stage(self, reason: str) -> None:
+        """Go on to the next stage, with a new optimizer; after the last one the run is finished."""
+        position, ended = self.position, self.stage
+        if ended is self.plan[-1]:
+            position.reason = "finished"
+            return
+        self._log("stage", {"reason": reason, "steps": position.step - position.stage_start})
+        position.stage, position.stage_start = position.stage + 1, position.step
+        position.standing = position.standing.in_new_stage()
+        window, self.stepper = self.stepper.average, self._make_stepper()
+        self.stepper.average = window
+        self.progress.note(f"step {position.step}: {ended.name} is over ({reason}), {self.stage.name} begins")
+        self.progress.set_total(self.total)
+
+    def _validate(self) -> bool:
+        """Score the model, keep it if it is the best, and return whether its stage is learned."""
+        position, task, settings, last = self.position, self.task, self.settings, self.stage is self.plan[-1]
+        scores = self._evaluate(task, "validation", *self._evaluated())
+        own = {} if last else {"stage_loss": self._evaluate(self.stage.task, "validation", *self._evaluated())["loss"]}
         position.validation = scores
         position.standing = position.standing.after(
             position.step,
@@ -212,20 +245,22 @@ class _Trainer:
             schedule=settings.schedule,
         )
         averaged = {} if settings.average.name == "none" else {"averaged": self.stepper.weight_average.count}
-        self._log("validation", scores | averaged)
+        self._log("validation", scores | own | averaged)
         self.shown[f"validation {task.metric}"] = scores[task.metric]
         if position.standing.best_step == position.step:
             position.best = scores
             self._keep_best()
-        position.reason = reason_to_stop(settings.stop, position.standing, scores["loss"])
+        stop = settings.stop if last else replace(settings.stop, patience=None)
+        position.reason = reason_to_stop(stop, position.standing, scores["loss"])
+        return bool(own) and self.stage.below is not None and own["stage_loss"] < self.stage.below
 
     def _evaluated(self) -> tuple[nn.Module, Callable[..., Any]]:
         """Return what is validated and kept as the best: the averaged weights once there are some."""
         return self.stepper.weight_average.evaluated(self.model, self.call)
 
-    def _evaluate(self, split: str, model: nn.Module, call: Callable[..., Any]) -> dict[str, float]:
+    def _evaluate(self, task: Task, split: str, model: nn.Module, call: Callable[..., Any]) -> dict[str, float]:
         size = self.settings.evaluation_batch_size or self.settings.batch_size
-        return evaluate(model, self.task, split, size, autocast=self.settings.autocast, call=call)
+        return evaluate(model, task, split, size, autocast=self.settings.autocast, call=call)
 
     # Probes
 
@@ -253,7 +288,7 @@ class _Trainer:
             self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             tensors = clones(capture(self.stepper, self.position, self.description)[0])
         self._take_best()
-        self.position.test = self._evaluate("test", self.model, self.call)
+        self.position.test = self._evaluate(self.task, "test", self.model, self.call)
         self._log("test", self.position.test | {"checkpoint": "best"})
         self._log_end(self.position.reason or "finished")
         if self.run is not None:
@@ -312,8 +347,9 @@ class _Trainer:
         average.resume()
 
     def _log(self, kind: str, values: Mapping[str, Any]) -> None:
+        named = {"stage": self.stage.name} if self.stage.name and kind != "test" else {}
         if self.run is not None:
-            self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), values))
+            self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), named | dict(values)))
 
     def _note_graph(self, captured: bool, why: str) -> None:
         self.graph_notes.setdefault((captured, why), False)
