@@ -158,6 +158,20 @@ def test_every_way_of_messages_and_turns(
     compare(LoopEngine(), *(make(CELLS[name], case, torch.bfloat16 if narrow else torch.float32, seed) for seed in range(3)))
 
 
+@pytest.mark.parametrize("warps_k", [4, 8])
+def test_a_weight_indexed_by_64_bits(warps_k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(size: int, gates: int, batch: int, processors: int, narrow: bool = False) -> Layout:
+        layouts = gather_layouts(size, gates, batch, processors, narrow)
+        return next(one for one in layouts if one.product.tiles > 1 and one.product.warps_k == warps_k and one.items(1) == 1)
+
+    emulate(monkeypatch, 8, dense)
+    monkeypatch.setattr(dense, "gather_layout", chosen)
+    compare(
+        LoopEngine(),
+        *(make(CELLS["lstm"], Case(steps=3, batch=5, hidden=16, lengths=RAGGED), torch.float32, s) for s in range(3)),
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_may_begin_anywhere_in_memory(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     emulate(monkeypatch, 8, elman, dense)
@@ -169,15 +183,15 @@ def test_gradients_may_begin_anywhere_in_memory(dtype: torch.dtype, monkeypatch:
     assert torch.equal(found, right)
 
 
-def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh") -> Recurrence:
+def in_factors(case: Case, rank: int, seed: int, name: str = "rnn-tanh", dtype: torch.dtype = torch.float32) -> Recurrence:
     """Return a run whose weight is in factors of a rank."""
     drawn, n = torch.Generator().manual_seed(seed), case.hidden
 
     def draw(*shape: int, scale: float) -> Tensor:
-        return (scale * torch.randn(*shape, generator=drawn)).requires_grad_()
+        return (scale * torch.randn(*shape, generator=drawn)).to(dtype).requires_grad_()
 
     weight = DiagonalLowRank(draw(n, scale=0.5), draw(n, rank, scale=rank**-0.5), draw(n, rank, scale=n**-0.5))
-    return make(CELLS[name], case, torch.float32, seed)._replace(weight_hh=weight)
+    return make(CELLS[name], case, dtype, seed)._replace(weight_hh=weight)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +211,23 @@ def test_weights_in_factors(blocks: int, case: Case, rank: int, monkeypatch: pyt
     emulate(monkeypatch, blocks, factored)
     assert factored_layout(case.hidden, rank, case.batch, blocks).blocks == blocks
     compare(LoopEngine(), *(in_factors(case, rank, seed) for seed in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "case", "rank"),
+    [
+        (1, Case(steps=4, batch=1, hidden=20), 3),  # reads what the next step needs last
+        (1, Case(steps=4, batch=1, hidden=20, lengths=(3,), reverse=True), 9),
+        (1, Case(steps=4, batch=3, hidden=20, lengths=RAGGED[:3]), 3),  # first
+        (1, Case(steps=4, batch=1, hidden=20), 33),
+        (2, Case(steps=3, batch=1, hidden=600), 32),
+    ],
+    ids=str,
+)
+def test_weights_in_factors_of_16_bit_numbers(blocks: int, case: Case, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch, blocks, factored)
+    assert factored_layout(case.hidden, rank, case.batch, blocks).blocks == blocks
+    compare(LoopEngine(), *(in_factors(case, rank, seed, dtype=torch.bfloat16) for seed in range(3)))
 
 
 def test_weights_in_factors_where_the_argument_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,10 @@
 #define PITCH (RANK + 1)
 #define READ (BACK ? 2 : 1)  // numbers of an entry that a step reads
 #define EARLY 12  // steps between asking for a line of memory and reading it
-#define READ_FIRST (NUMBER != FLOAT32)  // whether a step reads what the next one needs first or last: as measured
+// Whether a step reads what the next one needs first or last, as measured: first for 16-bit numbers, except in the SHORTEST step,
+// forward with one entry per thread. (With 64 columns the compiler would let that one wait for it, see `has_row`.)
+#define SHORTEST (BLOCKS * ROWS * ITEMS == 1 && RANK <= 32 && !BACK && NUMBER != FLOAT32)
+#define READ_FIRST (NUMBER != FLOAT32 && !SHORTEST)
 #define OFTEN 64  // steps after which sums over time are put aside: a sum of fewer numbers loses less
 
 static_assert(RANK % WARPS == 0 && SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "sums are halved from lane to lane");
@@ -133,6 +136,10 @@ struct Block : Tensors, Sizes {
         corner = first * size + from + thread;
     }
 
+    // Whether row r is there, as the first always is. If the SHORTEST step asked for that one, the compiler would convert what is
+    // read last at the beginning of the next step, and wait for it there (1.35 of the time).
+    __device__ __forceinline__ bool has_row(int r) const { return (SHORTEST && r == 0) || r < rows; }
+
     __device__ __forceinline__ void clear() const {
         if (thread < ROWS) stops[thread] = thread >= rows ? 0 : ragged ? lengths[first + thread] : steps;
         for (int i = thread; i < ROWS * STRIDE; i += THREADS) state[i] = 0.0f;
@@ -167,7 +174,7 @@ struct Block : Tensors, Sizes {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) {
                 const int unit = thread + i * THREADS;
-                const bool there = unit < whole && r < rows;
+                const bool there = unit < whole && has_row(r);
                 held[r][i] = there ? load(begin, corner + (i64)r * size + i * THREADS) : 0.0f;
                 if (!BACK && there) state[r * STRIDE + unit] = held[r][i];
             }
@@ -179,7 +186,7 @@ struct Block : Tensors, Sizes {
         for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) {
-                if (thread + i * THREADS < whole && r < rows) store(end, corner + (i64)r * size + i * THREADS, held[r][i]);
+                if (thread + i * THREADS < whole && has_row(r)) store(end, corner + (i64)r * size + i * THREADS, held[r][i]);
             }
         }
     }
@@ -216,7 +223,7 @@ struct Walk : Block {
 
     // Reads entry i of row r, which is part of the input, BACK: gradient and what determines the derivative.
     __device__ __forceinline__ void read(Number (&to)[READ], int r, int i, i64 at, bool live, bool more) const {
-        live = live && r < rows && thread + i * THREADS < whole;
+        live = live && has_row(r) && thread + i * THREADS < whole;
         at += r * size + i * THREADS;
         if (live && more && lane == 0) {
             if (!BACK || given) prefetch_l2(gates + at + EARLY * move);
