@@ -20,7 +20,7 @@ __all__ = ["Settled", "settle"]
 
 
 _BATCH = 32
-_MOST_EPOCHS, _MOST_STEPS = 200, 2000
+_MOST_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 200, 1000, 2000
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _chosen_reading(task: Task) -> dict[str, Any]:
 
 
 def _measure_out(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how long to train: up to 200 epochs, but no more than 2,000 steps, so that any file is done in minutes.
+    """Return how long to train: up to 200 epochs, but 1,000 to 2,000 steps, so that any file is done in minutes.
 
     A validation follows every epoch, or every 25 to 100 steps where epochs are shorter or longer. Training ends early when a
     third of the validations have brought nothing better.
@@ -107,7 +107,7 @@ def _measure_out(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     if "train.steps" in given or "train.epochs" in given:
         return {}
     epoch = task.epoch_steps(int(given.get("train.batch_size", _BATCH)))
-    steps = min(_MOST_EPOCHS * epoch, _MOST_STEPS)
+    steps = min(max(_MOST_EPOCHS * epoch, _FEWEST_STEPS), _MOST_STEPS)
     every = int(given.get("train.validate_every") or min(max(epoch, 25), 100))
     patience = max(5, round(steps / every / 3))
     return {"train.steps": steps, "train.validate_every": every, "train.stop.patience": patience}
