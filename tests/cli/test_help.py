@@ -24,7 +24,7 @@ INTERNALS = re.compile(
 """What only a programmer of the parser wants to see."""
 PLACES: dict[str, list[str]] = {
     **{"eval": ["runs"], "certify": ["runs"], "convert": ["runs", "--to", "torch"], "report": ["runs"], "data": ["list"]},
-    **{"reproduce": ["lin-table2", "--quick"], "bench": [], "completion": ["bash"]},
+    **{"reproduce": ["lin-table2", "--quick"], "bench": [], "completion": ["bash"], "compare": ["addition"]},
 }
 """What a command cannot do without."""
 
@@ -152,7 +152,7 @@ def test_a_mistake_in_a_file_gets_a_sentence(program: Program, text: str, messag
         ("train addition --lr 3", "steadyrnn train: there is no option --lr. Did you mean --train.optimizer.lr?"),
         ("train addition --sede 3", "steadyrnn train: there is no option --sede. Did you mean --seed?"),
         ("convert runs --to unitry", "but is 'unitry'. Did you mean `unitary`?"),
-        ("data chek", "ACTION must be one of list, check, but is 'chek'. Did you mean `check`?"),
+        ("data chek", "ACTION must be one of describe, list, check, but is 'chek'. Did you mean `check`?"),
         ("data check mnits", "steadyrnn data: there is no data set 'mnits'. Did you mean `mnist`?"),
         ("bench lsmt", "steadyrnn bench: there is no recurrent model 'lsmt'. Did you mean `lstm`?"),
         ("completion bsh", "SHELL must be one of bash, zsh, but is 'bsh'. Did you mean `bash`?"),

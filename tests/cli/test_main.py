@@ -107,7 +107,7 @@ def test_no_command_is_a_misuse_that_shows_the_first_page(program: Program) -> N
         (["certify", ".", "--nonlinearity", "relu"], 1, "`--nonlinearity` belongs to a FILE"),
         (["train", "addition", *QUICK, "--train.optimizer.name", "adan"], 1, "`optimizer.name` must be"),
         (["convert", "runs"], 2, "--to"),
-        (["data", "look"], 2, "ACTION must be one of list, check"),
+        (["data", "look"], 2, "ACTION must be one of describe, list, check"),
         (["completion", "fish"], 2, "SHELL must be one of bash, zsh"),
         (["train", "mnist", "--data-dir", "nowhere"], 3, "no such folder"),
     ],

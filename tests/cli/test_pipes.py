@@ -17,6 +17,7 @@ from tests.cli.program import QUICK
 NOT_READ = 141
 WORK = {
     "train": ["addition", *QUICK],
+    "compare": ["addition", "--models=gru", *QUICK],
     "eval": ["{runs}/addition/contractive"],
     "certify": ["{runs}/addition/contractive", "--input-bound", "2"],
     "convert": ["{runs}/addition/contractive", "--to", "torch"],
@@ -54,13 +55,13 @@ def test_a_command_whose_output_is_not_read_ends_silently(
 ) -> None:
     if form == "json" and name == "completion":
         pytest.skip("`completion` prints a script and nothing for a machine")
-    if form == "quiet" and name not in ("train", "convert", "report"):
+    if form == "quiet" and name not in ("train", "compare", "convert", "report"):
         pytest.skip("the command exists to print, and has no --quiet")
     words = [name, *(word.format(runs=runs) for word in WORK[name]), *([] if form == "plain" else [f"--{form}"])]
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert unread("stdout", words) == NOT_READ
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(("step ", "run "))]
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(("step ", "run ", "- "))]
     assert lines == []
 
 

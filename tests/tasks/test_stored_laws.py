@@ -56,7 +56,8 @@ def rows(batch: Batch) -> list[tuple[float, ...]]:
 
 
 def test_every_stored_task_is_covered() -> None:
-    assert set(TASKS) - set(SYNTHETIC) == set(STORED)
+    own = {name for name, record in TASKS.items() if record.data == "own"}  # in tests/tasks/series
+    assert set(TASKS) - set(SYNTHETIC) - own == set(STORED)
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -12,6 +12,9 @@ from steadyrnn.models.mlp import MLP
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.tasks.base import Interface
 from steadyrnn.tasks.registry import TASKS, make_task
+from steadyrnn.tasks.series.records import RawTarget, SeriesSet
+from steadyrnn.tasks.series.settings import SeriesSettings
+from steadyrnn.tasks.series.task import task_of as task_of_series
 from steadyrnn.train.settings import OptimizerSettings
 from steadyrnn.train.step import Stepper
 from tests.train.runs import tiny
@@ -20,6 +23,11 @@ SMALL: dict[str, dict[str, Any]] = {"addition": {"length": 10}, "recall": {"leng
 
 
 def task_of(name: str) -> Any:
+    if TASKS[name].data == "own":
+        values, lengths = torch.randn(200, 3, dtype=torch.float64), torch.arange(1, 20)
+        label = RawTarget(("label",), texts=tuple("ab"[row % 2] for row in range(19)))
+        names = tuple(map(str, range(19)))
+        return task_of_series(SeriesSet(values[:190], lengths, ("x", "y", "z"), names, label), SeriesSettings())
     stored = TASKS[name].data is not None
     if stored and not os.environ.get("STEADYRNN_DATA"):
         pytest.skip("needs data: STEADYRNN_DATA names no folder")

@@ -113,9 +113,10 @@ def reference_rows(facts: dict[str, Any]) -> list[list[str]]:
 
 def warn_of_chance(facts: dict[str, Any], test: dict[str, float]) -> list[str]:
     """Return a line if the network is no better than a constant answer."""
-    metric, higher = facts["metric"], facts["higher_is_better"]
-    guess = facts["baselines"].get(metric)
-    if not facts.get("references") or guess is None or (test[metric] > guess if higher else test[metric] < guess):
+    metric, guess = facts["metric"], facts["baselines"].get(facts["metric"])
+    if not facts.get("references") or guess is None:
+        return []
+    if test[metric] > guess if facts["higher_is_better"] else test[metric] < guess:
         return []
     return [
         "The network is no better than a constant answer. Try more data, `--train.epochs`, another `--model` or `--want`, or "

@@ -20,6 +20,10 @@ __all__ = ["Settled", "settle"]
 
 
 _BATCH = 32
+_FEWEST_HELD_OUT = 10
+_USUAL_RATE = 3e-3
+_SHORT = 40
+"""Steps up to which a last state has seen enough of a series."""
 _MOST_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 200, 1000, 2000
 
 
@@ -43,9 +47,12 @@ class Settled:
 def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None = None) -> Settled:
     r"""Choose what a user left open: the model, the readout and the learning rate.
 
-    The model is chosen if none, or ``"auto"``, is named. A network with one answer per series, unless that is a forecast,
-    reads the mean of its states, so that one that forgets quickly still sees the whole series. The rate is that of a
-    :func:`~steadyrnn.jobs.rate_test.find_rate`.
+    The model is chosen if none, or ``"auto"``, is named. A network with one answer per series of more than 40 steps, unless
+    that is a forecast, reads the mean of its states, so that one that forgets quickly still sees the whole series. The rate is
+    that of a :func:`~steadyrnn.jobs.rate_test.find_rate`.
+
+    If fewer than 10 series would be held out for validation, they would tell networks apart by chance. Then none is held out:
+    the network trains on all series but those of the test, at a rate of 0.003, for all steps.
 
     Args:
         given: Dotted settings, as the command line has them; ``task.data`` names the file.
@@ -58,15 +65,16 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         >>> waves = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind", "train.epochs": 1}
         >>> settled = settle({**waves, "train.device": "cpu", "train.optimizer.lr": 0.01})
         >>> settled.configuration.model.name, settled.configuration.model.readout
-        ('stable-spectral', 'mean')
+        ('stable-spectral', None)
     """
     settings = dict(given)
     for name in ("task.data", "task.test_data"):
         if settings.get(name) is not None:
             settings[name] = str(Path(settings[name]).absolute())
-    if task is None:
-        options = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("task.")}
-        task = make_task(TASK, **{name: value for name, value in options.items() if name != "name"})
+    task = _make(settings) if task is None else task
+    if _are_few(task) and not {"task.validation", "task.refit"} & {*settings}:
+        settings["task.refit"] = True
+        task = _make(settings)
     settings = {**_chosen_reading(task), **settings}
     notes, facts = list[str](), dict[str, Any]()
     if settings.get("model.name", AUTO) == AUTO:
@@ -79,13 +87,29 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         settings = {"model.readout": "mean", **settings}
     settings = {**_measure_out(task, settings), **settings}
     configuration = configure(TASK, name, settings)
-    if "train.optimizer.lr" not in given:
+    if "train.optimizer.lr" not in given and settings.get("task.refit"):
+        configuration = configure(TASK, name, {**settings, "train.optimizer.lr": _USUAL_RATE})
+        notes.append(f"learning rate {_USUAL_RATE:g}: there are too few series to hold some out for a range test")
+    elif "train.optimizer.lr" not in given:
         found = find_rate(configuration, task)
         configuration = configure(TASK, name, {**settings, "train.optimizer.lr": found.rate})
         tried = ", ".join(f"{loss:.3g} at {rate:g}" for rate, loss in found.losses.items())
         notes.append(f"learning rate {found.rate:g}: validation loss after {found.steps} steps is {tried}")
         facts["rate_test"] = found.to_dict()
     return Settled(configuration, task, tuple(notes), facts)
+
+
+def _make(settings: Mapping[str, Any]) -> Task:
+    """Return the task of dotted settings."""
+    options = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("task.")}
+    return make_task(TASK, **{name: value for name, value in options.items() if name != "name"})
+
+
+def _are_few(task: Task) -> bool:
+    """Say whether so few series are held out that they tell networks apart by chance: then it is better to train on them."""
+    if not isinstance(task, SeriesTask) or task.problem.by_time or task.prepared.settings.refit:
+        return False
+    return len(task.prepared.parts["validation"]) < _FEWEST_HELD_OUT
 
 
 def _chosen_reading(task: Task) -> dict[str, Any]:
@@ -116,6 +140,6 @@ def _measure_out(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 def _reads_mean(task: Task, model: str) -> bool:
     """Say whether a network reads the mean of its states unless the user says otherwise."""
     system = SYSTEMS.get(model)
-    return (
-        kind_of(task) != "forecasting" and task.interface.reads == "last" and system is not None and "readout" in system.options
-    )
+    if kind_of(task) == "forecasting" or task.interface.reads != "last" or system is None or "readout" not in system.options:
+        return False
+    return len(task.train_batch(0, 8).input) > _SHORT

@@ -128,6 +128,7 @@ def train_seeds(
         model = _build(configuration, task, plan.seeds[0])
         known = {**collect_facts(configuration, task, model), **facts}
         if resume is not None:
+            _refuse_half_made(Path(resume), plan)
             first = Run.open(seed_folder(Path(resume), plan.seeds[0]))
             check_same_data(first, task)
             known = {**known, **keep_choices(first)}

@@ -188,7 +188,11 @@ def _find_split(series: SeriesSet, settings: SeriesSettings, problem: Problem) -
     if by_time and not of_steps and series.times is None:
         why = "one target for each series" if several else f"only {_count(series.count, 'series')}, with one target"
         raise ArgumentError(f"A split by time needs the column of times, `time`, where there is {why}.")
+    if by_time and settings.refit:
+        raise ArgumentError("`refit` needs a split by series; a split by time holds the validation part out.")
     how = "by time: training, then validation, then test" if by_time else "by series"
+    if settings.refit:
+        how += "; none is held out for validation, whose scores are those of the training series"
     if series.groups is not None:
         how += f", with whole groups ({len({*series.groups})} of them)"
     return replace(problem, by_time=by_time, reasons=(*problem.reasons, f"split {how}"))

@@ -36,6 +36,8 @@ class SeriesSettings(TaskSettings):
         split: ``series``: whole series; ``time``: training before validation before test; ``auto``: by series if there are
             several with one target each, else by time.
         validation: Fraction to hold out, by which the best weights are chosen.
+        refit: Whether to train on all series but those of the test, with none held out for validation; validation scores are
+            then those of the training series.
         test: Fraction to hold out for the test. Not used with ``test_data``.
         test_data: File or folder of test series, of the same form.
     """
@@ -59,6 +61,7 @@ class SeriesSettings(TaskSettings):
     weights: str = "none"
     split: str = "auto"
     validation: float = 0.15
+    refit: bool = False
     test: float = 0.2
     test_data: str | None = None
 

@@ -62,7 +62,7 @@ def split_by_series(
         DataError: There are too few series, or groups, for three parts.
     """
     count = series.count - given
-    fractions = {"test": 0.0 if given else settings.test, "validation": settings.validation}
+    fractions = {"test": 0.0 if given else settings.test, "validation": 0.0 if settings.refit else settings.validation}
     if series.groups is not None:
         chosen = _draw_groups(series.groups[:count], fractions, settings.seed)
     else:
@@ -70,6 +70,8 @@ def split_by_series(
     if given:
         chosen["test"] = [*range(count, series.count)]
     _refuse_shared_groups(series, chosen)
+    if settings.refit:
+        chosen["validation"] = chosen["train"]
     for part in PARTS:
         if not chosen[part]:
             what = "groups" if series.groups is not None else "series"
