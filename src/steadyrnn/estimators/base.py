@@ -3,18 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_X_y
+from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from steadyrnn.certificates.certify import AnyCertificate, certify
 from steadyrnn.errors import ShapeError
 from steadyrnn.models.truncated import recurrent_part
 from steadyrnn.tasks.series.records import RawTarget
+from steadyrnn.tasks.series.scaling import Scaling
 from steadyrnn.tasks.series.settings import SeriesSettings
 from steadyrnn.tasks.series.task import SeriesTask
 
@@ -41,6 +44,16 @@ class SequenceEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     _kind: ClassVar[str]
     _target_checks: ClassVar[dict[str, Any]] = {}
+    model_: nn.Module
+    n_features_in_: int
+    n_channels_in_: int
+    n_steps_in_: int | None
+    n_iter_: int
+    input_bound_: float
+    scaling_: Scaling
+    target_scaling_: Scaling
+    run_folder_: Path | None
+    _optimizer: dict[str, Any] | None
 
     def __init__(
         self,
@@ -133,7 +146,7 @@ class SequenceEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self._check_channels(series)
             return series
         if not reset and self.n_steps_in_ is None:  # series came one by one: a table may have any number of columns
-            series = read_array("X", np.atleast_3d(np.asarray(X)), finite)
+            series = Series([row[:, None] for row in check_array(X, dtype=np.float64, ensure_all_finite=finite)], True)
             self._check_channels(series)
             return series
         series = read_table(self, X, reset=reset, ensure_all_finite=finite)
@@ -150,7 +163,8 @@ class SequenceEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         found = series.values[0].shape[1]
         if found != self.n_channels_in_:
             raise ShapeError(
-                f"X has series of {found} channels, but {type(self).__name__} is expecting {self.n_channels_in_} channels."
+                f"X has series of {found} channels, but {type(self).__name__} is expecting {self.n_channels_in_} channels. "
+                "Reshape your data: a series of D channels is an array (T, D)."
             )
 
     def _check_target(self, series: Series, y: Any) -> Any:

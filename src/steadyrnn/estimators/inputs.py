@@ -35,7 +35,7 @@ def is_several(X: Any) -> bool:
         >>> is_several([np.zeros(3), np.zeros(4)]), is_several([[1, 2], [3, 4]]), is_several(np.zeros((5, 3, 2)))
         (True, False, True)
     """
-    if isinstance(X, np.ndarray) and X.dtype != object:
+    if isinstance(X, np.ndarray) and not X.dtype.hasobject:
         return X.ndim == 3
     if isinstance(X, np.ndarray):
         return X.ndim == 1 and len(X) > 0 and all(_has_steps(one) for one in X)
@@ -68,7 +68,7 @@ def read_array(name: str, X: Any, finite: bool | str) -> Series:
         X: An array, or arrays (T_i,) or (T_i, D).
         finite: As ``ensure_all_finite`` of scikit-learn.
     """
-    if isinstance(X, Sequence) or getattr(X, "dtype", None) == object:
+    if isinstance(X, Sequence) or (isinstance(X, np.ndarray) and X.dtype.hasobject):
         values = [_read_one(f"{name}[{place}]", one, finite) for place, one in enumerate(X)]
     else:
         cube = check_array(X, dtype=np.float64, allow_nd=True, ensure_all_finite=finite, input_name=name)

@@ -89,7 +89,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _check_number(name: str, value: Any, low: float, below: float) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(f"`{name}` must be a number, but is of type {type(value).__name__}.")
     if not low <= float(value) < below:
         raise ArgumentError(f"`{name}` must be a finite number, {low:g} or above{_and_below(below)}, but is {value}.")

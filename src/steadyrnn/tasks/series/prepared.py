@@ -102,10 +102,7 @@ def prepare_parts(
         class_weights: See :class:`Prepared`.
     """
     target, used = _targets(every, problem, settings), _rows_of(parts["train"], len(every.values))
-    if scalings is None:
-        scaling = fit_scaling(every.values, used, settings.scale, every.channels)
-    else:
-        scaling = scalings[0]
+    scaling = fit_scaling(every.values, used, settings.scale, every.channels) if scalings is None else scalings[0]
     values = fill_missing(every, parts, scaling, settings.missing)
     if problem.kind == "classification":
         flat = Flat(values, target.long())
