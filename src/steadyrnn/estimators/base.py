@@ -222,6 +222,7 @@ class SequenceEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self._train, self._optimizer = fitted.train, None
         self.scaling_, self.target_scaling_ = prepared.scaling, prepared.target_scaling
         self.patch_ = prepared.problem.patch
+        self.parts_ = {part: prepared.parts[part].series.numpy() for part in ("train", "validation")}
         self.n_iter_ = 0 if result is None else result.steps
         self.history_ = [*fitted.history]
         self.validation_ = {} if result is None else dict(result.best)

@@ -58,6 +58,7 @@ class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[mi
         n_iter_: Optimizer steps.
         history_: The validation score in the course of training.
         validation_: Scores of the best validation.
+        parts_: Numbers of the series for training and for validation.
         scaling_: Mean and deviation of each channel.
         input_bound_: Largest 2-norm of what the network read in one step.
         choice_: Why the network was chosen; None where it was named.

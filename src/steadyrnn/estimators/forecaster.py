@@ -29,8 +29,8 @@ class SequenceForecaster(SequenceEstimator):
     reads a window of the last steps and answers ``horizon`` steps of the target channels at once.
 
     It has parameters, ``clone``, ``GridSearchCV`` and pickle of scikit-learn, but it is no regressor: rows of ``X`` are steps
-    in order, and there is no ``y``. To validate on one series use ``TimeSeriesSplit``, whose parts are runs of steps; on several,
-    any other split. The end of each series is held out for validation.
+    in order, and there is no ``y``. To validate on one series use ``TimeSeriesSplit``, whose parts are runs of steps; on
+    several, any other split. The end of each series is held out for validation.
 
     Args:
         horizon: Steps to forecast.
