@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from steadyrnn.convert.torch_nn import to_torch as to_torch
     from steadyrnn.convert.unitary import minimal_unitary_size as minimal_unitary_size
     from steadyrnn.convert.unitary import to_unitary as to_unitary
+    from steadyrnn.estimators.classifier import SequenceClassifier as SequenceClassifier
+    from steadyrnn.estimators.forecaster import SequenceForecaster as SequenceForecaster
+    from steadyrnn.estimators.regressor import SequenceRegressor as SequenceRegressor
     from steadyrnn.jobs.weights_file import save_weights as save_weights
     from steadyrnn.layers.cells import GRUCell as GRUCell
     from steadyrnn.layers.cells import LSTMCell as LSTMCell
@@ -96,7 +99,10 @@ _PUBLIC: dict[str, str] = {
     "RealModReLU": "steadyrnn.activations",
     "ResNet": "steadyrnn.models.resnet",
     "RestrictedUnitary": "steadyrnn.constraints.unitary",
+    "SequenceClassifier": "steadyrnn.estimators.classifier",
+    "SequenceForecaster": "steadyrnn.estimators.forecaster",
     "SequenceModel": "steadyrnn.models.sequence",
+    "SequenceRegressor": "steadyrnn.estimators.regressor",
     "Sigmoid": "steadyrnn.activations",
     "Spectral": "steadyrnn.constraints.spectral",
     "SpectralBall": "steadyrnn.constraints.ball",

@@ -17,6 +17,7 @@ __all__ = [
     "DtypeError",
     "EngineError",
     "LayoutWarning",
+    "MissingExtraError",
     "NotFiniteError",
     "NotInvertibleError",
     "RunError",
@@ -103,6 +104,10 @@ class EngineError(SteadyError, RuntimeError):
 
 class LayoutWarning(UserWarning):
     """An input has a shape as if batch and time were exchanged."""
+
+
+class MissingExtraError(SteadyError, ImportError):
+    """An optional package is not installed."""
 
 
 class ConversionError(SteadyError, ValueError):

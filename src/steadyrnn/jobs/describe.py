@@ -84,6 +84,7 @@ def describe_data(settings: SeriesSettings) -> Description:
         DataError: The file cannot be read.
 
     Example:
+        >>> from pathlib import Path
         >>> _ = Path("walk.csv").write_text("x,y\\n" + "".join(f"{n},{n * n}\\n" for n in range(30)))
         >>> found = describe_data(SeriesSettings("walk.csv"))
         >>> found.series, found.steps, [channel.name for channel in found.channels]

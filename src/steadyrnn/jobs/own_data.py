@@ -60,6 +60,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         task: The task of these settings, where it has been made already; None makes it.
 
     Example:
+        >>> from pathlib import Path
         >>> _ = Path("waves.csv").write_text("id,x,kind\\n" + "".join(
         ...     f"{n},{(n % 2 + 1) * t % 3},{'ab'[n % 2]}\\n" for n in range(20) for t in range(9)))
         >>> waves = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind", "train.epochs": 1}

@@ -135,7 +135,12 @@ def _same_tensors(kept: Checkpoint, data: StoredData) -> bool:
     """Say whether a run keeps these very data."""
     if kept.tensors.keys() != data.tensors.keys():
         return False
-    return all(torch.equal(tensor, data.tensors[name].detach().cpu()) for name, tensor in kept.tensors.items())
+    return all(_is_same(tensor, data.tensors[name].detach().cpu()) for name, tensor in kept.tensors.items())
+
+
+def _is_same(kept: torch.Tensor, given: torch.Tensor) -> bool:
+    """Say whether two tensors are equal, with missing values in the same places."""
+    return torch.equal(kept.isnan(), given.isnan()) and torch.equal(kept.nan_to_num(), given.nan_to_num())
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from steadyrnn.errors import ArgumentError, not_among
 
 from .base import StoredData, Task
+from .series.storing import SERIES
+from .series.task import restore_series_task
 from .tensors import TensorClassification, TensorRegression
 
 __all__ = ["STORED", "restore_task"]
 
 STORED: Mapping[str, Callable[[StoredData], Task]] = {
-    one.kind: one.from_stored for one in (TensorClassification, TensorRegression)
+    **{one.kind: one.from_stored for one in (TensorClassification, TensorRegression)},
+    SERIES: restore_series_task,
 }
 """How a task of each kind is made again. A task that returns data of a new kind from ``stored`` is one entry here."""
 

@@ -56,21 +56,31 @@ class Examples:
 
     def batch(self, flat: Flat, problem: Problem, rows: Tensor | slice) -> Batch:
         """Return some of the examples as a batch: input (T, B, P D) with P steps read at once, target, lengths if ragged."""
+        x, lengths, at = self.read(flat.values, problem.patch, rows)
+        return Batch(x, self._target(flat, problem, rows, at), lengths)
+
+    def read(self, values: Tensor, patch: int, rows: Tensor | slice) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return what a network reads of some examples: input, lengths if ragged, and the row of each step, (T, B).
+
+        Args:
+            values: Scaled channels, (S, D).
+            patch: Steps that are read at once, P.
+            rows: Which examples.
+        """
         start, length = self.start[rows], self.length[rows]
-        longest = -(-int(length.max()) // problem.patch) * problem.patch
+        longest = -(-int(length.max()) // patch) * patch
         time = torch.arange(longest).unsqueeze(1)  # (T, 1)
         inside = time < length  # (T, B)
         at = torch.where(inside, start + time, start)
-        device = flat.values.device
-        x = flat.values[at.to(device)]  # (T, B, D)
-        even = bool(inside.all())
-        if not even:
+        device = values.device
+        x = values[at.to(device)]  # (T, B, D)
+        if not bool(inside.all()):
             x = x * inside.to(device).unsqueeze(-1)
-        if problem.patch > 1:
-            x = x.unflatten(0, (-1, problem.patch)).transpose(1, 2).flatten(2)  # (T / P, B, P D)
-        steps = -(-length // problem.patch)
+        if patch > 1:
+            x = x.unflatten(0, (-1, patch)).transpose(1, 2).flatten(2)  # (T / P, B, P D)
+        steps = -(-length // patch)
         lengths = None if int(steps.min()) == int(steps.max()) else steps
-        return Batch(x.contiguous(), self._target(flat, problem, rows, at), lengths)
+        return x.contiguous(), lengths, at
 
     def _target(self, flat: Flat, problem: Problem, rows: Tensor | slice, at: Tensor) -> Tensor:
         """Return the targets of some examples; of steps behind the end, and silent ones, nothing."""
@@ -126,7 +136,7 @@ def _forecasts(start: int, stop: int, problem: Problem, training: bool, series: 
     """Return windows whose future lies inside the segment as well, (K, 4)."""
     window, horizon = problem.window or 1, problem.horizon
     step = problem.stride if training else horizon
-    first = torch.arange(start, stop - window - horizon + 1, step)
+    first = torch.arange(start, max(start, stop - window - horizon + 1), step)
     return torch.stack([first, torch.full_like(first, window), torch.full_like(first, series), torch.zeros_like(first)], 1)
 
 

@@ -16,7 +16,7 @@ from .scaling import Scaling, fill_missing, fit_scaling
 from .settings import SeriesSettings
 from .split import PARTS, Segments, split_by_series, split_by_time
 
-__all__ = ["Prepared", "join", "prepare", "prepare_as"]
+__all__ = ["Prepared", "join", "prepare", "prepare_as", "prepare_parts"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Prepared:
         scaling: Of the channels.
         target_scaling: Of the numbers to predict; of classes nothing is scaled.
         flat: Scaled values and targets.
+        class_weights: What the loss of each class is multiplied by; None: as the settings say.
     """
 
     series: SeriesSet
@@ -40,6 +41,7 @@ class Prepared:
     scaling: Scaling
     target_scaling: Scaling
     flat: Flat
+    class_weights: tuple[float, ...] | None = None
 
     @property
     def columns(self) -> list[int]:
@@ -74,23 +76,47 @@ def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
     given = 0 if test is None else test.count
     problem = find_problem(series, settings)
     every = series if test is None else join(series, test)
-    target, labels = _target(series, every, problem, settings)
     if problem.by_time:
         parts = split_by_time(every, problem, settings, given)
     else:
-        stratify = labels if problem.kind == "classification" and not problem.each else None
-        parts = split_by_series(every, problem, settings, stratify, given)
-    used = _rows_of(parts["train"], len(every.values))
-    scaling = fit_scaling(every.values, used, settings.scale, every.channels)
+        classes = problem.kind == "classification" and not problem.each
+        parts = split_by_series(every, problem, settings, _targets(every, problem, settings) if classes else None, given)
+    return prepare_parts(every, settings, problem, parts)
+
+
+def prepare_parts(
+    every: SeriesSet,
+    settings: SeriesSettings,
+    problem: Problem,
+    parts: dict[str, Segments],
+    scalings: tuple[Scaling, Scaling] | None = None,
+    class_weights: tuple[float, ...] | None = None,
+) -> Prepared:
+    """Fill and scale series of which it is known what is for training.
+
+    Args:
+        every: All of them.
+        settings: How they are scaled, and what becomes of missing values.
+        problem: What is asked.
+        parts: Training, validation and test.
+        scalings: Of the channels and of the numbers to predict; None takes those of the training part.
+        class_weights: See :class:`Prepared`.
+    """
+    target, used = _targets(every, problem, settings), _rows_of(parts["train"], len(every.values))
+    scaling = fit_scaling(every.values, used, settings.scale, every.channels) if scalings is None else scalings[0]
     values = fill_missing(every, parts, scaling, settings.missing)
     if problem.kind == "classification":
-        return Prepared(every, settings, problem, parts, scaling, Scaling((), ()), Flat(values, target.long()))
+        flat = Flat(values, target.long())
+        return Prepared(every, settings, problem, parts, scaling, Scaling((), ()), flat, class_weights)
     if problem.kind == "forecasting":
         chosen = [every.channels.index(name) for name in _forecast_names(every, settings)]
         own = Scaling(tuple(scaling.mean[at] for at in chosen), tuple(scaling.deviation[at] for at in chosen))
         return Prepared(every, settings, problem, parts, scaling, own, Flat(values, values[:, chosen]))
-    counted = used if problem.each else _series_of(parts["train"], every.count)
-    own = fit_scaling(target, counted, settings.scale, problem.outputs)
+    if scalings is None:
+        counted = used if problem.each else _series_of(parts["train"], every.count)
+        own = fit_scaling(target, counted, settings.scale, problem.outputs)
+    else:
+        own = scalings[1]
     return Prepared(every, settings, problem, parts, scaling, own, Flat(values, own.apply(target).float()))
 
 
@@ -172,15 +198,14 @@ def _join_targets(first: RawTarget | None, second: RawTarget | None) -> RawTarge
     return replace(first, texts=texts, numbers=numbers)
 
 
-def _target(series: SeriesSet, every: SeriesSet, problem: Problem, settings: SeriesSettings) -> tuple[Tensor, Tensor | None]:
-    """Return the targets as numbers, and the classes where there are some."""
+def _targets(every: SeriesSet, problem: Problem, settings: SeriesSettings) -> Tensor:
+    """Return the targets as numbers: those of classes, or those to predict; of a forecast none."""
     target = every.target
     if problem.kind == "forecasting" or target is None:
-        return torch.zeros(0), None
+        return torch.zeros(0)
     if problem.kind == "regression":
-        return target.numbers if target.numbers is not None else torch.zeros(0), None
-    codes = class_codes(target, problem.outputs, f"`{settings.test_data or settings.data}`")
-    return codes, codes
+        return target.numbers if target.numbers is not None else torch.zeros(0)
+    return class_codes(target, problem.outputs, f"`{settings.test_data or settings.data}`")
 
 
 def _rows_of(segments: Segments, count: int) -> Tensor:

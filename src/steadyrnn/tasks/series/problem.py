@@ -11,7 +11,7 @@ from ..reshape import features_per_step
 from .records import RawTarget, SeriesSet
 from .settings import SeriesSettings
 
-__all__ = ["KINDS", "Problem", "class_codes", "find_problem"]
+__all__ = ["KINDS", "Problem", "check_words", "class_codes", "find_problem"]
 
 KINDS = ("classification", "regression", "forecasting")
 _FEW, _MANY, _OFTEN = 20, 200, 5
@@ -51,20 +51,25 @@ class Problem:
     reasons: tuple[str, ...] = ()
 
 
-def find_problem(series: SeriesSet, settings: SeriesSettings) -> Problem:
+def find_problem(
+    series: SeriesSet, settings: SeriesSettings, classes: tuple[str, ...] | None = None, divided: bool = False
+) -> Problem:
     """Return what the settings ask of some series; what they leave open is chosen, with a reason.
 
     Args:
         series: As they were read.
         settings: As the user gave them.
+        classes: All classes there are, in order; None: those of the target.
+        divided: Whether training, validation and test are known already; else the settings say how they are split.
 
     Raises:
         ArgumentError: Settings contradict each other or the series.
         DataError: There is one class only, or nothing to predict.
     """
-    _check_words(settings)
-    problem = _find_kind(series, settings)
-    problem = _find_split(series, settings, problem)
+    check_words(settings)
+    problem = _find_kind(series, settings, classes)
+    if not divided:
+        problem = _find_split(series, settings, problem)
     problem = _find_reading(series, settings, problem)
     return _find_patch(series, settings, problem)
 
@@ -95,7 +100,7 @@ def _number_word(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _check_words(settings: SeriesSettings) -> None:
+def check_words(settings: SeriesSettings) -> None:
     """Refuse words that are not known, and numbers out of range."""
     words = {
         "kind": ("auto", *KINDS), "split": ("auto", "series", "time"), "missing": ("refuse", "interpolate", "mask"),
@@ -117,7 +122,7 @@ def _check_words(settings: SeriesSettings) -> None:
         raise ArgumentError(f"`validation` and `test` must leave something to train on, but their sum is {total:g}.")
 
 
-def _find_kind(series: SeriesSet, settings: SeriesSettings) -> Problem:
+def _find_kind(series: SeriesSet, settings: SeriesSettings, known: tuple[str, ...] | None) -> Problem:
     kind, target = settings.kind, series.target
     if kind == "forecasting" or (kind == "auto" and settings.horizon is not None):
         return _forecasting(series, settings)
@@ -141,12 +146,12 @@ def _find_kind(series: SeriesSet, settings: SeriesSettings) -> Problem:
             f"`kind` is 'classification', but the target {_listed(target.names)} holds numbers that are not whole, or several "
             "columns. Use `kind` 'regression'."
         )
-    return _classification(target, len(values))
+    return _classification(target, len(values), known)
 
 
-def _classification(target: RawTarget, distinct: int) -> Problem:
-    names = {*_labels(target)}
-    classes = tuple(sorted(names) if target.texts is not None else sorted(names, key=float))
+def _classification(target: RawTarget, distinct: int, known: tuple[str, ...] | None) -> Problem:
+    names = {*_labels(target)} if known is None else {*known}
+    classes = known or tuple(sorted(names) if target.texts is not None else sorted(names, key=float))
     if len(classes) < 2:
         raise DataError(f"The target {target.names[0]!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
     what = "text" if target.texts is not None else f"{distinct} different whole numbers"

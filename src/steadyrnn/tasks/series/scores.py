@@ -11,7 +11,10 @@ from steadyrnn.errors import ShapeError
 from .examples import NOTHING
 from .scaling import Scaling
 
-__all__ = ["class_scores", "class_summary", "number_loss", "number_scores", "number_summary", "weighted_class_loss"]
+__all__ = [
+    *("class_scores", "class_summary", "number_loss", "number_scores", "number_summary"),
+    *("weighted_class_loss", "weighted_class_scores"),
+]
 
 
 def weighted_class_loss(logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
@@ -42,6 +45,14 @@ def class_scores(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
         sums[f"count:{number}"] = own.sum(dtype=torch.float64)
         sums[f"correct:{number}"] = (own & right).sum(dtype=torch.float64)
     return sums
+
+
+def weighted_class_scores(logits: Tensor, target: Tensor, weight: Tensor) -> dict[str, Tensor]:
+    """Return the sums of weighted cross-entropies and of weights."""
+    flat, classes = _flat_classes(logits, target)
+    each = cross_entropy(flat, classes, weight=weight.to(flat), ignore_index=NOTHING, reduction="none")
+    counted = weight.to(flat)[classes.clamp(min=0)] * (classes != NOTHING)
+    return {"weighted": each.sum(dtype=torch.float64), "weight": counted.sum(dtype=torch.float64)}
 
 
 def class_summary(sums: Mapping[str, float]) -> dict[str, float]:

@@ -15,9 +15,11 @@ from .problem import Problem
 from .records import SeriesSet
 from .settings import SeriesSettings
 
-__all__ = ["PARTS", "Segments", "split_by_series", "split_by_time"]
+__all__ = ["PARTS", "Segments", "hold_out_end", "hold_out_series", "split_by_series", "split_by_time"]
 
 PARTS = ("train", "validation", "test")
+_FEWEST = 5
+"""Series from which on a validation part says something."""
 
 
 @dataclass(frozen=True)
@@ -181,3 +183,52 @@ def _edges(series: SeriesSet, count: int, first: float, second: float) -> Tensor
             for a, n in zip(starts, lengths, strict=True)
         ]
     )
+
+
+def hold_out_series(series: SeriesSet, labels: Tensor | None, fraction: float, seed: int) -> dict[str, Segments]:
+    """Return all series for training but a fraction of each class for validation, which serves as the test as well.
+
+    Where that would be fewer than five series, all of them are in each part: a score of so few says nothing.
+
+    Args:
+        series: The series.
+        labels: Class of each series; None where there are none.
+        fraction: For validation, from 0 and below 1.
+        seed: Numbers the drawn order.
+    """
+    count = series.count
+    chosen = _draw(labels if labels is not None else torch.zeros(count), {"validation": fraction}, seed)
+    if len(chosen["validation"]) < _FEWEST:
+        chosen = {"train": [*range(count)], "validation": [*range(count)]}
+    starts = series.starts
+    train, held = (
+        Segments(starts[rows], starts[rows] + series.lengths[rows], rows)
+        for part in ("train", "validation")
+        for rows in [torch.tensor(sorted(chosen[part]))]
+    )
+    return {"train": train, "validation": held, "test": held}
+
+
+def hold_out_end(series: SeriesSet, problem: Problem, fraction: float) -> dict[str, Segments]:
+    """Return all steps for training but a fraction at the end of each series for validation, which serves as the test as well.
+
+    Windows of the validation part begin before its first step, so that its first forecast is of its first step. Where no end
+    has a forecast, or no beginning a whole example, all steps are in each part.
+
+    Args:
+        series: The series.
+        problem: A forecast.
+        fraction: For validation, from 0 and below 1.
+    """
+    starts, lengths = series.starts, series.lengths
+    stops, window = starts + lengths, problem.window or 1
+    cut = stops - (fraction * lengths).round().long()
+    begin = torch.maximum(starts, cut - window)
+    rows = torch.arange(series.count)
+    held, kept = stops - begin >= window + problem.horizon, cut > starts
+    held &= cut < stops
+    if not bool(held.any()) or int((cut - starts).max()) < window + problem.horizon:
+        every = Segments(starts, stops, rows)
+        return {"train": every, "validation": every, "test": every}
+    train, ends = Segments(starts[kept], cut[kept], rows[kept]), Segments(begin[held], stops[held], rows[held])
+    return {"train": train, "validation": ends, "test": ends}

@@ -8,26 +8,30 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, not_among
 
-from ..base import Batch, Interface, Task
+from ..base import Batch, Interface, StoredData, Task
 from ..splits import EpochOrder, check_step, cut
 from .examples import Examples, cut_examples
 from .prepared import Prepared, prepare
 from .read import read_series, read_test_series
 from .records import SeriesSet
 from .references import score_references
-from .scores import class_scores, class_summary, number_loss, number_scores, number_summary, weighted_class_loss
+from .scores import (
+    class_scores,
+    class_summary,
+    number_loss,
+    number_scores,
+    number_summary,
+    weighted_class_loss,
+    weighted_class_scores,
+)
 from .settings import SeriesSettings
 from .split import PARTS
+from .storing import restore, store
 from .stream import StreamPart
 
 __all__ = [
-    "BalancedClassification",
-    "SeriesClassification",
-    "SeriesNumbers",
-    "SeriesTask",
-    "make_series_task",
-    "task_from",
-    "task_of",
+    *("BalancedClassification", "SeriesClassification", "SeriesNumbers", "SeriesTask", "WeightedClassification"),
+    *("make_series_task", "restore_series_task", "task_from", "task_of"),
 ]
 
 
@@ -55,10 +59,21 @@ def task_of(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
 
 
 def task_from(prepared: Prepared) -> "SeriesTask":
-    """Return the task of series that are split and scaled."""
+    """Return the task of series that are split and scaled.
+
+    Args:
+        prepared: The series, and what is asked of them.
+    """
     if prepared.problem.kind != "classification":
         return SeriesNumbers(prepared)
+    if prepared.class_weights is not None:
+        return WeightedClassification(prepared)
     return (BalancedClassification if prepared.settings.weights == "balanced" else SeriesClassification)(prepared)
+
+
+def restore_series_task(data: StoredData) -> "SeriesTask":
+    """Return the task that :meth:`SeriesTask.stored` was called on; what came from a file is checked."""
+    return task_from(restore(data))
 
 
 class SeriesTask(Task):
@@ -131,6 +146,10 @@ class SeriesTask(Task):
         ranges = cut(split, {split: len(examples)}, batch_size)
         return (examples.batch(self.flat, self.problem, slice(rows.start, rows.stop)) for rows in ranges)
 
+    def stored(self) -> StoredData:
+        """Return the series and what is asked of them."""
+        return store(self.prepared)
+
     def to(self, device: torch.device | str) -> "SeriesTask":
         """Move the series; return the task itself."""
         super().to(device)
@@ -148,10 +167,12 @@ class SeriesClassification(SeriesTask):
 
     metric = "accuracy"
     higher_is_better = True
+    shares: Tensor | None = None
+    """What the loss of each class is multiplied by."""
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the mean cross-entropy."""
-        return weighted_class_loss(output, batch.target, self._weights())
+        return weighted_class_loss(output, batch.target, self.shares)
 
     def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return sums over the batch."""
@@ -161,8 +182,12 @@ class SeriesClassification(SeriesTask):
         """Return loss, accuracy and balanced accuracy."""
         return class_summary(sums)
 
-    def _weights(self) -> Tensor | None:
-        return None
+    def to(self, device: torch.device | str) -> "SeriesClassification":
+        """Move the series and what classes weigh; return the task itself."""
+        super().to(device)
+        if self.shares is not None:
+            self.shares = self.shares.to(self.device)
+        return self
 
 
 class BalancedClassification(SeriesClassification):
@@ -174,10 +199,27 @@ class BalancedClassification(SeriesClassification):
         super().__init__(prepared)
         target = torch.cat([batch.target.flatten() for batch in self.batches("train", 256)])
         counts = torch.bincount(target[target >= 0], minlength=len(self.problem.outputs)).float()
-        self._shares = counts.sum() / (counts.clamp(min=1) * len(counts))
+        self.shares = counts.sum() / (counts.clamp(min=1) * len(counts))
 
-    def _weights(self) -> Tensor | None:
-        return self._shares
+
+class WeightedClassification(SeriesClassification):
+    """Classes that count as they are given to, by the weighted cross-entropy, which also chooses the best weights."""
+
+    metric = "loss"
+    higher_is_better = False
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self.shares = torch.tensor(prepared.class_weights)
+
+    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return sums over the batch, those of the weighted cross-entropy among them."""
+        weights = {} if self.shares is None else weighted_class_scores(output, batch.target, self.shares)
+        return {**class_scores(output, batch.target), **weights}
+
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return the weighted loss, accuracy and balanced accuracy."""
+        return {**class_summary(sums), "loss": sums["weighted"] / (sums["weight"] or 1.0)}
 
 
 class SeriesNumbers(SeriesTask):

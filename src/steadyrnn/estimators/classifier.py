@@ -1,0 +1,207 @@
+"""Classes of series, with the contract of scikit-learn."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from steadyrnn.errors import ArgumentError, DataError
+from steadyrnn.tasks.series.records import RawTarget
+
+from .base import SequenceEstimator
+
+__all__ = ["SequenceClassifier"]
+
+Numbers = NDArray[np.float64]
+
+
+class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
+    """Name the class of each series.
+
+    Parameters and results are those of scikit-learn: pipelines, ``cross_val_score``, ``GridSearchCV``, ``clone`` and pickle
+    work. ``X`` is a table (N, T), N series of T steps and one channel; an array (N, T, D); or a list of arrays (T_i,) or
+    (T_i, D) of different lengths. A table must have as many columns later as in ``fit``. Labels are of any type.
+
+    All series are for training, but for those held out for validation, by which the best weights are chosen. If these would
+    be fewer than five, none is held out. Predictions are computed in float64, so that the answer for a series does not depend
+    on those beside it.
+
+    Args:
+        model: The network, by its name in the program, such as ``"gru"`` or ``"stable-spectral"``; ``"auto"`` chooses one.
+        want: What is wanted of it, where it is chosen: ``"memory"``, ``"stability"`` or ``"speed"``; None is accuracy.
+        width: Units; None is the network's own number.
+        model_options: Further options of the network, such as ``{"reflectors": 8}``.
+        epochs: Passes through the training series, at most.
+        batch_size: Series of an optimizer step.
+        learning_rate: None finds one by a short test.
+        validation_fraction: Of the series of each class; 0 holds nothing out.
+        patience: Validations without a better score after which training stops; None never stops early.
+        missing: What becomes of NaN: ``"refuse"``, ``"interpolate"`` or ``"mask"``.
+        scale: ``"standard"``: each channel has mean 0 and deviation 1 on the training series; ``"none"``.
+        patch: Steps that the network reads at once; None chooses by the length.
+        class_weight: None; ``"balanced"``; or a dictionary from labels to weights in the loss.
+        random_state: A seed, a ``RandomState`` or None, as in scikit-learn.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        threads: CPU threads; None leaves torch's number.
+        runs: A folder: ``fit`` leaves a run folder in it, on which ``steadyrnn eval``, ``certify``, ``convert`` and ``report``
+            work. None leaves none.
+        verbose: 1 shows progress.
+
+    Attributes:
+        classes_: The labels, in order.
+        model_: The network, a :class:`~steadyrnn.SequenceModel` on the CPU.
+        n_features_in_: Columns of a table, channels otherwise.
+        n_iter_: Optimizer steps.
+        history_: The validation score in the course of training.
+        validation_: Scores of the best validation.
+        parts_: Numbers of the series for training and for validation.
+        scaling_: Mean and deviation of each channel.
+        input_bound_: Largest 2-norm of what the network read in one step.
+        choice_: Why the network was chosen; None where it was named.
+        rate_test_: The test of learning rates; None where the rate was given.
+        learning_rate_: The rate.
+        run_folder_: The run folder; None without ``runs``.
+
+    Example:
+        >>> import numpy as np
+        >>> time = np.linspace(0, 6, 40)
+        >>> X = np.stack([np.sin((1 + n % 2) * time + n) for n in range(40)])
+        >>> y = np.array(["slow", "fast"] * 20)
+        >>> waves = sr.SequenceClassifier("gru", width=8, epochs=60, learning_rate=0.03, random_state=0).fit(X, y)
+        >>> waves.predict(X[:2]).tolist(), waves.score(X, y) > 0.9
+        (['slow', 'fast'], True)
+    """
+
+    _kind = "classification"
+
+    def __init__(
+        self,
+        model: str = "auto",
+        *,
+        want: str | None = None,
+        width: int | None = None,
+        model_options: dict[str, Any] | None = None,
+        epochs: int = 200,
+        batch_size: int = 32,
+        learning_rate: float | None = None,
+        validation_fraction: float = 0.15,
+        patience: int | None = 30,
+        missing: str = "refuse",
+        scale: str = "standard",
+        patch: int | None = None,
+        class_weight: Any = None,
+        random_state: Any = None,
+        device: str = "auto",
+        threads: int | None = None,
+        runs: str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            model, want=want, width=width, model_options=model_options, epochs=epochs, batch_size=batch_size,
+            learning_rate=learning_rate, validation_fraction=validation_fraction, patience=patience, missing=missing,
+            scale=scale, patch=patch, random_state=random_state, device=device, threads=threads, runs=runs, verbose=verbose,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train a fresh network.
+
+        Args:
+            X: N series.
+            y: Their labels, (N,).
+        """
+        series = self._read(X, reset=True)
+        y = self._check_labels(series, y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise DataError(f"`y` has one class only, {self.classes_[0]!r}: there is nothing to tell apart.")
+        self._weights = self._weigh(self.class_weight, y)
+        return self._fit(series, y)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Train on from the present weights, for one pass through some series.
+
+        The first call fixes classes and scaling; after ``fit`` they are those of ``fit``. Without ``learning_rate`` the rate is
+        that of ``fit``, or 0.003.
+
+        Args:
+            X: Some series.
+            y: Their labels.
+            classes: All labels there will be; needed in the first call.
+        """
+        first = not self._is_fitted()
+        series = self._read(X, reset=first)
+        y = self._check_labels(series, y)
+        self._fix_classes(classes, y, first)
+        return self._fit_more(series, y)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likeliest label of each series, (N,)."""
+        places = self._logits(X).argmax(1)
+        chosen: NDArray[Any] = self.classes_[places]
+        return chosen
+
+    def predict_proba(self, X: Any) -> Numbers:
+        """Return the probability of each class, (N, C), in the order of ``classes_``."""
+        logits = self._logits(X)
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        found: Numbers = shares / shares.sum(1, keepdims=True)
+        return found
+
+    def decision_function(self, X: Any) -> Numbers:
+        """Return the logit of each class, (N, C); of two classes the second's minus the first's, (N,)."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def _logits(self, X: Any) -> Numbers:
+        check_is_fitted(self)
+        return self._outputs(self._read(X, reset=False).values)
+
+    def _check_labels(self, series: Any, y: Any) -> NDArray[Any]:
+        labels: NDArray[Any] = self._check_target(series, y)
+        check_classification_targets(labels)
+        return labels
+
+    def _fix_classes(self, classes: Any, y: NDArray[Any], first: bool) -> None:
+        """Note the classes of the first call; compare those of another one."""
+        if first:
+            if classes is None:
+                raise ArgumentError("classes must be passed on the first call to partial_fit: all labels there will be.")
+            self.classes_ = np.unique(classes)
+            if isinstance(self.class_weight, str):
+                raise ArgumentError(
+                    "`class_weight` is 'balanced', but the first call of partial_fit knows some series only. Give a dictionary."
+                )
+            self._weights = self._weigh(self.class_weight, self.classes_)
+        elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
+            raise ArgumentError(f"`classes` must be those of the first call, {self.classes_.tolist()[:20]}, but are others.")
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ArgumentError(f"`y` has the label {unknown[0]!r}, which is not among the classes of the first call.")
+
+    def _weigh(self, class_weight: Any, y: NDArray[Any]) -> tuple[float, ...] | None:
+        """Return what each class weighs in the loss; None where all weigh the same."""
+        if class_weight is None:
+            return None
+        if not isinstance(class_weight, dict) and not (isinstance(class_weight, str) and class_weight == "balanced"):
+            raise ArgumentError(f"`class_weight` must be None, 'balanced' or a dictionary, but is {class_weight!r:.80}.")
+        weights = compute_class_weight(class_weight, classes=self.classes_, y=y)
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+            raise ArgumentError("`class_weight` must hold finite numbers from 0 on, one of them above 0, but does not.")
+        return tuple(map(float, weights))
+
+    @property
+    def _class_names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.classes_.tolist()))
+
+    @property
+    def _class_weights(self) -> tuple[float, ...] | None:
+        return self._weights
+
+    def _target(self, y: NDArray[Any]) -> RawTarget:
+        names = self._class_names
+        return RawTarget(("y",), texts=tuple(names[place] for place in np.searchsorted(self.classes_, y).tolist()))
