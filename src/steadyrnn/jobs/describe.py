@@ -85,8 +85,8 @@ def describe_data(settings: SeriesSettings) -> Description:
 
     Example:
         >>> from pathlib import Path
-        >>> _ = Path("walk.csv").write_text("x,y\\n" + "".join(f"{n},{n * n}\\n" for n in range(30)))
-        >>> found = describe_data(SeriesSettings("walk.csv"))
+        >>> _ = Path("walk.csv").write_text("x,y\n" + "".join(f"{n},{n * n}\n" for n in range(30)))
+        >>> found = describe_data(SeriesSettings(data="walk.csv"))
         >>> found.series, found.steps, [channel.name for channel in found.channels]
         (1, 30, ['x', 'y'])
     """

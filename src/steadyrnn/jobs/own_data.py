@@ -61,8 +61,8 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
 
     Example:
         >>> from pathlib import Path
-        >>> _ = Path("waves.csv").write_text("id,x,kind\\n" + "".join(
-        ...     f"{n},{(n % 2 + 1) * t % 3},{'ab'[n % 2]}\\n" for n in range(20) for t in range(9)))
+        >>> _ = Path("waves.csv").write_text("id,x,kind\n" + "".join(
+        ...     f"{n},{(n % 2 + 1) * t % 3},{'ab'[n % 2]}\n" for n in range(20) for t in range(9)))
         >>> waves = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind", "train.epochs": 1}
         >>> settled = settle({**waves, "train.device": "cpu", "train.optimizer.lr": 0.01})
         >>> settled.configuration.model.name, settled.configuration.model.readout
@@ -72,10 +72,11 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
     for name in ("task.data", "task.test_data"):
         if settings.get(name) is not None:
             settings[name] = str(Path(settings[name]).absolute())
-    task = _make(settings) if task is None else task
-    if _are_few(task) and not {"task.validation", "task.refit"} & {*settings}:
-        settings["task.refit"] = True
+    if task is None:
         task = _make(settings)
+        if _are_few(task) and not {"task.validation", "task.refit"} & {*settings}:
+            settings["task.refit"] = True
+            task = _make(settings)
     settings = {**_chosen_reading(task), **settings}
     notes, facts = list[str](), dict[str, Any]()
     if settings.get("model.name", AUTO) == AUTO:
@@ -119,7 +120,7 @@ def _chosen_reading(task: Task) -> dict[str, Any]:
         return {}
     problem = task.problem
     windows = {"task.window": problem.window, "task.stride": problem.stride} if problem.window is not None else {}
-    split = {"task.split": "time" if problem.by_time else "series"}
+    split = {"task.split": "time" if problem.by_time else "series", "task.refit": task.prepared.settings.refit}
     return {"task.kind": problem.kind, "task.patch": problem.patch, **windows, **split}
 
 

@@ -149,15 +149,7 @@ def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping
         )
     whole = Segments(series.starts, series.starts + series.lengths, torch.arange(series.count))
     parts = dict.fromkeys(PARTS, whole)
-    values = fill_missing(series, parts, scaling, settings.missing)
-    target, _ = _target(series, series, problem, settings)
-    if problem.kind == "classification":
-        flat = Flat(values, target.long())
-    elif problem.kind == "forecasting":
-        flat = Flat(values, values[:, [channels.index(name) for name in _forecast_names(series, settings)]])
-    else:
-        flat = Flat(values, own.apply(target).float())
-    return Prepared(series, settings, problem, parts, scaling, own, flat)
+    return prepare_parts(series, settings, problem, parts, (scaling, own))
 
 
 def join(first: SeriesSet, second: SeriesSet) -> SeriesSet:
