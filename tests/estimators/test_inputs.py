@@ -98,9 +98,6 @@ def test_missing_values_are_refused_unless_it_is_said_what_becomes_of_them(serie
         assert np.isfinite(shares).all()
 
 
-NO, MANY = {"epochs": 0}, {"epochs": 1}
-
-
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -160,7 +157,9 @@ def test_class_weights_move_the_answer() -> None:
     assert shares[0] < 0.3 < 0.7 < shares[1]
     few = np.array(["a"] * 6 + ["b"] * 54)
     balanced = make_classifier(epochs=5, class_weight="balanced").fit(noise, few)
-    assert balanced.predict_proba(noise)[:, 0].mean() > make_classifier(epochs=5).fit(noise, few).predict_proba(noise)[:, 0].mean()
+    assert (
+        balanced.predict_proba(noise)[:, 0].mean() > make_classifier(epochs=5).fit(noise, few).predict_proba(noise)[:, 0].mean()
+    )
 
 
 @pytest.mark.parametrize("targets", [[5], ["x"], [], [0, 0], [0.5]], ids=str)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DtypeError, ShapeError
-from steadyrnn.tasks.base import StoredData
 
+from ..base import StoredData
 from .prepared import Prepared, prepare_parts
 from .problem import KINDS, Problem, check_words
 from .records import RawTarget, SeriesSet
