@@ -25,7 +25,8 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "training"}
+not_ours = "training,set_fit_request,set_partial_fit_request,set_score_request"  # the latter are added by scikit-learn
+autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": not_ours}
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

@@ -98,9 +98,6 @@ def test_missing_values_are_refused_unless_it_is_said_what_becomes_of_them(serie
         assert np.isfinite(shares).all()
 
 
-NO, MANY = {"epochs": 0}, {"epochs": 1}
-
-
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [

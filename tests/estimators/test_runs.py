@@ -70,6 +70,6 @@ def test_the_program_certifies_converts_and_reports_a_run(tmp_path: Path, capsys
     certificate = json.loads(capsys.readouterr().out)
     assert "stable" in json.dumps(certificate)
     assert main(["certify", run, "--recheck"]) == 0
-    assert main(["convert", run, "--to", "torch", "--out", str(tmp_path / "plain")]) == 0
+    assert main(["convert", run, "--to", "parallel", "--out", str(tmp_path / "plain")]) == 0
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
     assert "SequenceClassifier" in (tmp_path / "page.html").read_text()

@@ -26,7 +26,7 @@ class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[mi
     work. ``X`` is a table (N, T), N series of T steps and one channel; an array (N, T, D); or a list of arrays (T_i,) or
     (T_i, D) of different lengths. A table must have as many columns later as in ``fit``. Labels are of any type.
 
-    All series are for training, but for those held out for validation, by which the best weights are chosen. If these would
+    All series are for training, except those held out for validation, by which the best weights are chosen. If these would
     be fewer than five, none is held out. Predictions are computed in float64, so that the answer for a series does not depend
     on those beside it.
 
