@@ -80,15 +80,17 @@ def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
     else:
         stratify = labels if problem.kind == "classification" and not problem.each else None
         parts = split_by_series(every, problem, settings, stratify, given)
+    problem = replace(problem, reasons=(*problem.reasons, *_left_out(every, problem, parts)))
     used = _rows_of(parts["train"], len(every.values))
     scaling = fit_scaling(every.values, used, settings.scale, every.channels)
-    values = fill_missing(every, parts, scaling, settings.missing)
+    values = fill_missing(every, parts, scaling, settings.missing, problem.kind != "forecasting")
     if problem.kind == "classification":
         return Prepared(every, settings, problem, parts, scaling, Scaling((), ()), Flat(values, target.long()))
     if problem.kind == "forecasting":
         chosen = [every.channels.index(name) for name in _forecast_names(every, settings)]
         own = Scaling(tuple(scaling.mean[at] for at in chosen), tuple(scaling.deviation[at] for at in chosen))
-        return Prepared(every, settings, problem, parts, scaling, own, Flat(values, values[:, chosen]))
+        future = own.apply(every.values[:, chosen]).float()  # one that is missing stays so, and does not count
+        return Prepared(every, settings, problem, parts, scaling, own, Flat(values, future))
     counted = used if problem.each else _series_of(parts["train"], every.count)
     own = fit_scaling(target, counted, settings.scale, problem.outputs)
     return Prepared(every, settings, problem, parts, scaling, own, Flat(values, own.apply(target).float()))
@@ -110,7 +112,8 @@ def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping
     try:
         problem = Problem(
             str(preparation["kind"]), bool(preparation["each"]), tuple(map(str, preparation["outputs"])),
-            int(preparation["horizon"]), preparation["window"], 1, preparation["bptt"], int(preparation["patch"]),
+            int(preparation["horizon"]), preparation["window"], preparation["window"] or 1, preparation["bptt"],
+            int(preparation["patch"]),
         )  # fmt: skip
         channels, scaling = tuple(preparation["channels"]), Scaling.from_dict(preparation["scaling"])
         noted = preparation["target_scaling"]
@@ -123,12 +126,13 @@ def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping
         )
     whole = Segments(series.starts, series.starts + series.lengths, torch.arange(series.count))
     parts = dict.fromkeys(PARTS, whole)
-    values = fill_missing(series, parts, scaling, settings.missing)
+    values = fill_missing(series, parts, scaling, settings.missing, problem.kind != "forecasting")
     target, _ = _target(series, series, problem, settings)
     if problem.kind == "classification":
         flat = Flat(values, target.long())
     elif problem.kind == "forecasting":
-        flat = Flat(values, values[:, [channels.index(name) for name in _forecast_names(series, settings)]])
+        chosen = [channels.index(name) for name in _forecast_names(series, settings)]
+        flat = Flat(values, own.apply(series.values[:, chosen]).float())
     else:
         flat = Flat(values, own.apply(target).float())
     return Prepared(series, settings, problem, parts, scaling, own, flat)
@@ -181,6 +185,23 @@ def _target(series: SeriesSet, every: SeriesSet, problem: Problem, settings: Ser
         return target.numbers if target.numbers is not None else torch.zeros(0), None
     codes = class_codes(target, problem.outputs, f"`{settings.test_data or settings.data}`")
     return codes, codes
+
+
+def _left_out(series: SeriesSet, problem: Problem, parts: Mapping[str, Segments]) -> list[str]:
+    """Return what no part reads, a sentence each."""
+    found = list[str]()
+    lost = series.count - len(torch.cat([part.series for part in parts.values()]).unique())
+    if lost:
+        found.append(f"{lost:,} series across the dates of the split are left out")
+    if problem.kind == "forecasting":
+        needed = (problem.window or 1) + problem.horizon
+        for name, part in parts.items():
+            short = int((part.lengths < needed).sum())
+            if short:
+                found.append(
+                    f"{short:,} of {len(part):,} runs of the {name} part are shorter than {needed:,} steps and left out"
+                )
+    return found
 
 
 def _rows_of(segments: Segments, count: int) -> Tensor:
