@@ -126,7 +126,7 @@ def _forecasts(start: int, stop: int, problem: Problem, training: bool, series: 
     """Return windows whose future lies inside the segment as well, (K, 4)."""
     window, horizon = problem.window or 1, problem.horizon
     step = problem.stride if training else horizon
-    first = torch.arange(start, stop - window - horizon + 1, step)
+    first = torch.arange(start, max(start, stop - window - horizon + 1), step)
     return torch.stack([first, torch.full_like(first, window), torch.full_like(first, series), torch.zeros_like(first)], 1)
 
 

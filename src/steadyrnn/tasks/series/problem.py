@@ -215,10 +215,8 @@ def _find_reading(series: SeriesSet, settings: SeriesSettings, problem: Problem)
     forecast = problem.kind == "forecasting"  # shorter runs are left out there; elsewhere they are shorter windows
     length = series.lengths.double().quantile(_SHORT) if forecast else series.lengths.max()
     room = max(2, int(float(length) * held_out))
-    if forecast:
-        usual = min(max(8 * problem.horizon, 32), 512, max(1, room // 2 - problem.horizon))
-    else:
-        usual = min(_WINDOW, room)
+    ahead = min(max(8 * problem.horizon, 32), 512, max(1, room // 2 - problem.horizon))
+    usual = ahead if forecast else min(_WINDOW, room)
     window = usual if settings.window is None else settings.window
     stride = settings.stride or max(1, window // (10 if forecast else 2))
     reason = f"windows of {_count(window, 'step')}, one every {_count(stride, 'step')} in training"

@@ -102,7 +102,7 @@ def _draw(labels: Tensor, fractions: Mapping[str, float], seed: int) -> dict[str
     for part in (part for part, fraction in fractions.items() if fraction and not chosen[part]):
         held = Counter(float(labels[row]) for row in chosen["train"])
         spare = max(chosen["train"], key=lambda row: held[float(labels[row])])
-        if len(chosen["train"]) > 1:
+        if held[float(labels[spare])] > 1:
             chosen["train"].remove(spare)
             chosen[part].append(spare)
     return chosen
