@@ -137,6 +137,8 @@ def _find_kind(series: SeriesSet, settings: SeriesSettings) -> Problem:
         few = whole and len(target.names) == 1 and (len(values) <= _FEW or often)
         kind = "classification" if few or target.texts is not None else "regression"
     if kind == "regression":
+        if settings.weights != "none":
+            raise ArgumentError("`weights` belongs to classification, but the target is read as numbers (`kind` regression).")
         return _regression(target)
     if target.texts is None and not (whole and len(target.names) == 1):
         raise ArgumentError(
