@@ -115,12 +115,17 @@ def _is_short(task: Task) -> bool:
 
 def _examples(task: Task, split: str, read: Callable[[Batch], Tensor]) -> tuple[Tensor, Tensor]:
     """Return features and targets of the examples of a part, not too many, spread evenly."""
-    inputs, targets = [], []
+    inputs, targets = list[Tensor](), list[Tensor]()
+    apart, held = 1, 0
     for batch in task.batches(split, _ROWS):
         target = batch.target.flatten(0, 1) if task.interface.reads == "each" else batch.target
         counts = _is_counted(target)
-        inputs.append(read(batch)[counts])
-        targets.append(target[counts])
+        inputs.append(read(batch)[counts][::apart].clone())
+        targets.append(target[counts][::apart])
+        held += len(targets[-1])
+        if held > 2 * _MOST_ROWS:  # every second one is enough, of these and of all that follow
+            inputs, targets = [torch.cat(inputs)[::2].clone()], [torch.cat(targets)[::2].clone()]
+            apart, held = 2 * apart, len(targets[0])
     x, y = torch.cat(inputs), torch.cat(targets)
     if len(x) > _MOST_ROWS:
         rows = torch.linspace(0, len(x) - 1, _MOST_ROWS).long().to(x.device)
