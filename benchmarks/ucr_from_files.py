@@ -72,7 +72,9 @@ def show(rows: dict[str, Any]) -> None:
         print(f"{name:<32}" + "".join(f"{value:>10.3f}" for value in [*(means[way][name] for way in ways), *references]))
     for way in ways[1:]:
         better = sum(means[way][name] >= means["built_in"][name] for name in rows)
-        print(f"{way}: at least the built-in task's accuracy on {better} of {len(rows)}, mean {mean([*means[way].values()]):.4f}")
+        print(
+            f"{way}: at least the built-in task's accuracy on {better} of {len(rows)}, mean {mean([*means[way].values()]):.4f}"
+        )
     print(f"built_in: mean {mean([*means['built_in'].values()]):.4f}")
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["train_several"]
 
 _SPLITS = ("validation", "test")
+_FACTS = ("model", "parameters", "metric", "baselines", "references", "data", "model_choice", "rate_test")
 
 
 def train_several(request: Request, argv: Sequence[str], settled: "Settled | None" = None) -> int:
@@ -64,6 +65,8 @@ def _print(request: Request, output: Output, trained: "TrainedSeeds") -> None:
     for row in ("mean", "standard deviation"):
         key = row.replace(" ", "_")
         rows.append([row, *(short(summary[split][name][key]) for split, name in scores), "", ""])
+    for name, values in trained.facts.get("references", {}).items():
+        rows.append([name, *(short(values[score]) if split == "test" else "" for split, score in scores), "", "for comparison"])
     names = f"{request.configuration.model.name} on {request.configuration.label}"
     columns = ("seed", *(f"{split} {name}" for split, name in scores), "steps", "")
     output.table(f"{names}, {len(trained.runs)} of {len(trained.plan.seeds)} seeds", columns, rows)
@@ -82,6 +85,6 @@ def _to_json(request: Request, trained: "TrainedSeeds", summary: dict[str, Any])
     }
     return {
         **{"folder": trained.folder, "seeds": [*plan.seeds], "group": plan.together, "reason": plan.reason or None},
-        **{"configuration": configuration, **{name: facts[name] for name in ("model", "parameters", "metric", "baselines")}},
+        **{"configuration": configuration, **{name: facts[name] for name in _FACTS if name in facts}},
         **{"runs": runs, "summary": summary, "failed": {str(seed): why for seed, why in trained.failures.items()}},
     }

@@ -94,9 +94,9 @@ def describe_data(settings: SeriesSettings) -> Description:
     series = read_series(lenient)
     test = None if settings.test_data is None else read_test_series(lenient)
     prepared, problem = None, None
+    missing = sum(int(found.values.isnan().sum()) for found in (series, test) if found is not None)
     try:
-        prepared = prepare(series, lenient, test)
-        missing = int(series.values.isnan().sum())
+        prepared = prepare(series, lenient if missing else settings, test)
         if missing and settings.missing == "refuse":
             problem = f"{missing:,} values are missing. Give `--missing interpolate` or `--missing mask`, or fill them in."
     except (ArgumentError, DataError) as error:

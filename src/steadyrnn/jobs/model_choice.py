@@ -30,7 +30,7 @@ class ModelChoice:
     reason: str
 
 
-def choose_model(task: Task, want: str | None) -> ModelChoice:
+def choose_model(task: Task, want: str | None, units: int | None = None) -> ModelChoice:
     """Return the network for a task.
 
     Args:
@@ -38,6 +38,7 @@ def choose_model(task: Task, want: str | None) -> ModelChoice:
         want: Of :data:`~steadyrnn.jobs.open_settings.WANTS`; None takes a contraction for whole series, which read by their
             mean was the most accurate on held-out series, and the least to compute; a GRU, or for long windows a network that
             keeps gradients, for forecasts and answers at every step.
+        units: Of the network, where the user has said how many; None chooses.
 
     Example:
         >>> from steadyrnn.tasks.registry import make_task
@@ -48,15 +49,20 @@ def choose_model(task: Task, want: str | None) -> ModelChoice:
         raise ArgumentError(not_among("want", want, WANTS))
     steps, examples = len(task.train_batch(0, 8).input), task.epoch_steps(1)
     carried = task.interface.carries_state
-    width = 128 if steps * examples >= _MANY else 64
+    width = 32 if want == "speed" else 128 if steps * examples >= _MANY else 64
+    width = width if units is None else units
     whole = task.interface.reads == "last" and kind_of(task) != "forecasting"
     more: dict[str, Any] = {}
     if want == "stability":
         name, why = "stable-spectral", "its singular values lie from 0.945 to 0.995, so that it contracts by construction"
     elif want == "memory" or (want is None and steps >= _LONG and not carried):
-        name, why, more = "spectral", "it keeps the norm of gradients through all steps", {"radius": 0.01, "reflectors": 32}
+        name, why, more = (
+            "spectral",
+            "it keeps the norm of gradients through all steps",
+            {"radius": 0.01, "reflectors": min(32, width)},
+        )
     elif want == "speed":
-        name, why, width = "spectral", "an Elman network has the fewest operations per step, and this one learns", 32
+        name, why = "spectral", "an Elman network has the fewest operations per step, and this one learns"
     elif whole:
         name, why = "stable-spectral", "a contraction whose mean state is read is accurate on whole series, and certified"
     else:

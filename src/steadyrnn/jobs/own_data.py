@@ -80,7 +80,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
     settings = {**_chosen_reading(task), **settings}
     notes, facts = list[str](), dict[str, Any]()
     if settings.get("model.name", AUTO) == AUTO:
-        choice = choose_model(task, want)
+        choice = choose_model(task, want, settings.get("model.width"))
         settings = {**choice.settings, **settings, "model.name": choice.settings["model.name"]}
         notes.append(choice.reason)
         facts["model_choice"] = choice.reason

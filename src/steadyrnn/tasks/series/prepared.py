@@ -81,6 +81,7 @@ def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
     else:
         classes = problem.kind == "classification" and not problem.each
         parts = split_by_series(every, problem, settings, _targets(every, problem, settings) if classes else None, given)
+    problem = replace(problem, reasons=(*problem.reasons, *_left_out(every, problem, parts)))
     return prepare_parts(every, settings, problem, parts)
 
 
@@ -104,14 +105,15 @@ def prepare_parts(
     """
     target, used = _targets(every, problem, settings), _rows_of(parts["train"], len(every.values))
     scaling = fit_scaling(every.values, used, settings.scale, every.channels) if scalings is None else scalings[0]
-    values = fill_missing(every, parts, scaling, settings.missing)
+    values = fill_missing(every, parts, scaling, settings.missing, problem.kind != "forecasting")
     if problem.kind == "classification":
         flat = Flat(values, target.long())
         return Prepared(every, settings, problem, parts, scaling, Scaling((), ()), flat, class_weights)
     if problem.kind == "forecasting":
         chosen = [every.channels.index(name) for name in _forecast_names(every, settings)]
         own = Scaling(tuple(scaling.mean[at] for at in chosen), tuple(scaling.deviation[at] for at in chosen))
-        return Prepared(every, settings, problem, parts, scaling, own, Flat(values, values[:, chosen]))
+        future = own.apply(every.values[:, chosen]).float()  # one that is missing stays so, and does not count
+        return Prepared(every, settings, problem, parts, scaling, own, Flat(values, future))
     if scalings is None:
         counted = used if problem.each else _series_of(parts["train"], every.count)
         own = fit_scaling(target, counted, settings.scale, problem.outputs)
@@ -136,7 +138,8 @@ def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping
     try:
         problem = Problem(
             str(preparation["kind"]), bool(preparation["each"]), tuple(map(str, preparation["outputs"])),
-            int(preparation["horizon"]), preparation["window"], 1, preparation["bptt"], int(preparation["patch"]),
+            int(preparation["horizon"]), preparation["window"], preparation["window"] or 1, preparation["bptt"],
+            int(preparation["patch"]),
         )  # fmt: skip
         channels, scaling = tuple(preparation["channels"]), Scaling.from_dict(preparation["scaling"])
         noted = preparation["target_scaling"]
@@ -198,6 +201,23 @@ def _targets(every: SeriesSet, problem: Problem, settings: SeriesSettings) -> Te
     if problem.kind == "regression":
         return target.numbers if target.numbers is not None else torch.zeros(0)
     return class_codes(target, problem.outputs, f"`{settings.test_data or settings.data}`")
+
+
+def _left_out(series: SeriesSet, problem: Problem, parts: Mapping[str, Segments]) -> list[str]:
+    """Return what no part reads, a sentence each."""
+    found = list[str]()
+    lost = series.count - len(torch.cat([part.series for part in parts.values()]).unique())
+    if lost:
+        found.append(f"{lost:,} series across the dates of the split are left out")
+    if problem.kind == "forecasting":
+        needed = (problem.window or 1) + problem.horizon
+        for name, part in parts.items():
+            short = int((part.lengths < needed).sum())
+            if short:
+                found.append(
+                    f"{short:,} of {len(part):,} runs of the {name} part are shorter than {needed:,} steps and left out"
+                )
+    return found
 
 
 def _rows_of(segments: Segments, count: int) -> Tensor:

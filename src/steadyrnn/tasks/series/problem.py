@@ -20,6 +20,8 @@ comes five times on average."""
 _STEPS = {"classification": 128, "regression": 128, "forecasting": 64}
 """Steps up to which a network reads series of several channels, or windows, one by one."""
 _WINDOW = 200
+_SHORT = 0.1
+"""Share of the series that may be too short for a usual window and what is to be forecast."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ def _find_kind(series: SeriesSet, settings: SeriesSettings, known: tuple[str, ..
         few = whole and len(target.names) == 1 and (len(values) <= _FEW or often)
         kind = "classification" if few or target.texts is not None else "regression"
     if kind == "regression":
+        if settings.weights != "none":
+            raise ArgumentError("`weights` belongs to classification, but the target is read as numbers (`kind` regression).")
         return _regression(target)
     if target.texts is None and not (whole and len(target.names) == 1):
         raise ArgumentError(
@@ -218,14 +222,14 @@ def _find_reading(series: SeriesSet, settings: SeriesSettings, problem: Problem)
             if getattr(settings, name) is not None:
                 raise ArgumentError(f"`{name}` needs a target at every step, or a forecast, but each series has one target.")
         return problem
-    shortest = int(series.lengths.max())
-    room = max(2, int(shortest * min(settings.validation, settings.test) if problem.by_time else shortest))
-    if problem.kind == "forecasting":
-        usual = min(max(8 * problem.horizon, 32), 512, max(1, room // 2 - problem.horizon))
-    else:
-        usual = min(_WINDOW, room)
+    held_out = min(settings.validation, 1.0 if settings.test_data is not None else settings.test) if problem.by_time else 1.0
+    forecast = problem.kind == "forecasting"  # shorter runs are left out there; elsewhere they are shorter windows
+    length = series.lengths.double().quantile(_SHORT) if forecast else series.lengths.max()
+    room = max(2, int(float(length) * held_out))
+    ahead = min(max(8 * problem.horizon, 32), 512, max(1, room // 2 - problem.horizon))
+    usual = ahead if forecast else min(_WINDOW, room)
     window = usual if settings.window is None else settings.window
-    stride = settings.stride or max(1, window // (10 if problem.kind == "forecasting" else 2))
+    stride = settings.stride or max(1, window // (10 if forecast else 2))
     reason = f"windows of {_count(window, 'step')}, one every {_count(stride, 'step')} in training"
     return replace(problem, window=window, stride=stride, reasons=(*problem.reasons, reason))
 

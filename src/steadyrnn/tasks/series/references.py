@@ -9,7 +9,7 @@ from ..base import Batch, Task
 from .examples import NOTHING
 from .problem import Problem
 
-__all__ = ["score_references"]
+__all__ = ["score_constant", "score_references"]
 
 Reference = Callable[[Batch], Tensor]
 """From a batch to outputs, of the shape that a network gives."""
@@ -18,6 +18,13 @@ _MOST_FEATURES = 2000
 _MOST_ROWS = 20_000
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _ROWS = 256
+
+
+@torch.no_grad()
+def score_constant(task: Task, problem: Problem) -> dict[str, float]:
+    """Return the test scores of the constant answer that is best in training."""
+    (method,) = _constant(task, problem).values()
+    return _score(task, method)
 
 
 @torch.no_grad()
@@ -37,14 +44,16 @@ def score_references(task: Task, problem: Problem, columns: list[int], even: boo
     """
     methods = {**_constant(task, problem), **_last_value(problem, columns, task.interface.inputs // problem.patch)}
     methods["linear model"] = _linear(task, problem, even)
-    found: dict[str, dict[str, float]] = {}
-    for name, method in methods.items():
-        sums: dict[str, float] = {}
-        for batch in task.batches("test", _ROWS):
-            for key, value in task.scores(method(batch).to(batch.input), batch).items():
-                sums[key] = sums.get(key, 0.0) + float(value)
-        found[name] = task.summary(sums)
-    return found
+    return {name: _score(task, method) for name, method in methods.items()}
+
+
+def _score(task: Task, method: Reference) -> dict[str, float]:
+    """Return the test scores of a method."""
+    sums: dict[str, float] = {}
+    for batch in task.batches("test", _ROWS):
+        for key, value in task.scores(method(batch).to(batch.input), batch).items():
+            sums[key] = sums.get(key, 0.0) + float(value)
+    return task.summary(sums)
 
 
 def _constant(task: Task, problem: Problem) -> dict[str, Reference]:
@@ -106,12 +115,17 @@ def _is_short(task: Task) -> bool:
 
 def _examples(task: Task, split: str, read: Callable[[Batch], Tensor]) -> tuple[Tensor, Tensor]:
     """Return features and targets of the examples of a part, not too many, spread evenly."""
-    inputs, targets = [], []
+    inputs, targets = list[Tensor](), list[Tensor]()
+    apart, held = 1, 0
     for batch in task.batches(split, _ROWS):
         target = batch.target.flatten(0, 1) if task.interface.reads == "each" else batch.target
         counts = _is_counted(target)
-        inputs.append(read(batch)[counts])
-        targets.append(target[counts])
+        inputs.append(read(batch)[counts][::apart].clone())
+        targets.append(target[counts][::apart])
+        held += len(targets[-1])
+        if held > 2 * _MOST_ROWS:  # every second one is enough, of these and of all that follow
+            inputs, targets = [torch.cat(inputs)[::2].clone()], [torch.cat(targets)[::2].clone()]
+            apart, held = 2 * apart, len(targets[0])
     x, y = torch.cat(inputs), torch.cat(targets)
     if len(x) > _MOST_ROWS:
         rows = torch.linspace(0, len(x) - 1, _MOST_ROWS).long().to(x.device)

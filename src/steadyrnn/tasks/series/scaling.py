@@ -1,5 +1,6 @@
 """Missing values filled and channels scaled; statistics are those of the training part alone."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,7 +62,7 @@ def fit_scaling(values: Tensor, used: Tensor | None, scale: str, names: Sequence
         names: Of the columns, for errors.
 
     Raises:
-        DataError: A column has no value in these rows.
+        DataError: A column has no value in these rows, or values too large to be squared.
     """
     rows = values if used is None else values[used]
     there = ~rows.isnan()
@@ -73,11 +74,16 @@ def fit_scaling(values: Tensor, used: Tensor | None, scale: str, names: Sequence
         return Scaling((0.0,) * len(names), (1.0,) * len(names))
     mean = rows.nan_to_num(0.0).sum(0) / counts
     spread = ((rows - mean).nan_to_num(0.0).square().sum(0) / counts).sqrt()
+    large = next((name for name, value in zip(names, spread.tolist(), strict=True) if not math.isfinite(value)), None)
+    if large is not None:
+        raise DataError(f"The values of {large!r} are too large for their mean and deviation. Scale them in the file first.")
     constant = spread <= 1e-12 * mean.abs()  # rounding alone
     return Scaling(tuple(mean.tolist()), tuple(torch.where(constant, 1.0, spread).tolist()))
 
 
-def fill_missing(series: SeriesSet, parts: Mapping[str, Segments], scaling: Scaling, missing: str) -> Tensor:
+def fill_missing(
+    series: SeriesSet, parts: Mapping[str, Segments], scaling: Scaling, missing: str, ahead: bool = True
+) -> Tensor:
     """Return scaled values without gaps, float32 ``(S, D)``, or ``(S, 2 D)`` where a mask goes along.
 
     A gap is filled from its own segment alone: nothing of the test reaches the training part, and nothing of the future
@@ -88,6 +94,8 @@ def fill_missing(series: SeriesSet, parts: Mapping[str, Segments], scaling: Scal
         parts: Segments of each part.
         scaling: Fitted to the training part.
         missing: ``refuse`` (the reader has), ``interpolate`` or ``mask``.
+        ahead: Whether a gap may be filled from a later value. Where the future is to be predicted it must not be: the line to
+            the next value would tell it. A gap then becomes the value before it.
     """
     values = scaling.apply(series.values)
     gaps = values.isnan()
@@ -96,19 +104,23 @@ def fill_missing(series: SeriesSet, parts: Mapping[str, Segments], scaling: Scal
         for segments in parts.values():
             for start, stop in zip(segments.start.tolist(), segments.stop.tolist(), strict=True):
                 if bool(gaps[start:stop].any()):
-                    values[start:stop] = _interpolate(values[start:stop])
+                    values[start:stop] = _interpolate(values[start:stop], ahead)
     filled = values.nan_to_num(0.0).float()
     if not bool(filled.isfinite().all()):
         raise DataError("A scaled value is larger than float32 can hold, 3.4e38. Scale the channels of the file first.")
     return torch.cat([filled, gaps.float()], 1) if missing == "mask" else filled
 
 
-def _interpolate(values: Tensor) -> Tensor:
+def _interpolate(values: Tensor, ahead: bool) -> Tensor:
     """Return the rows of a segment, (T, D), with gaps on the line between neighbours; at an end, the nearest value.
 
+    Without looking ahead, a gap is the value before it, and one at the beginning is left.
+
     Example:
-        >>> _interpolate(torch.tensor([[float("nan")], [1.0], [float("nan")], [3.0]])).flatten()
+        >>> _interpolate(torch.tensor([[float("nan")], [1.0], [float("nan")], [3.0]]), ahead=True).flatten()
         tensor([1., 1., 2., 3.])
+        >>> _interpolate(torch.tensor([[float("nan")], [1.0], [float("nan")], [3.0]]), ahead=False).flatten()
+        tensor([nan, 1., 1., 3.])
     """
     filled = values.clone()
     time = torch.arange(len(values), dtype=values.dtype)
@@ -117,6 +129,10 @@ def _interpolate(values: Tensor) -> Tensor:
         if not bool(there.any()) or bool(there.all()):
             continue
         known, at = values[there, channel], time[there]
+        if not ahead:
+            before = there.cumsum(0) - 1
+            filled[:, channel] = torch.where(before >= 0, known[before.clamp(min=0)], torch.nan)
+            continue
         right = torch.searchsorted(at, time).clamp(max=len(at) - 1)
         left = torch.where(at[right] > time, (right - 1).clamp(min=0), right)
         width = (at[right] - at[left]).clamp(min=1)

@@ -29,8 +29,8 @@ class SeriesSettings(TaskSettings):
         stride: Steps from one window to the next. None: half a window; one tenth of it to forecast.
         bptt: Steps of truncated backpropagation through long series, whose state is carried along; windows are not used then.
         patch: Steps that the network reads at once. None: chosen by the length.
-        missing: ``refuse``; ``interpolate``: on a line between neighbours in the same part of the series; ``mask``: 0, and one
-            more channel that says where.
+        missing: ``refuse``; ``interpolate``: on a line between neighbours in the same part of the series, or to forecast, the
+            value before; ``mask``: 0, and one more channel that says where.
         scale: ``standard``: mean 0 and deviation 1 of every channel on the training part; ``none``.
         weights: ``none``; ``balanced``: each class counts as much as any other in the loss.
         split: ``series``: whole series; ``time``: training before validation before test; ``auto``: by series if there are

@@ -1,6 +1,6 @@
 """Which steps are for training, for validation and for the test: by series, by group or by time."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -87,7 +87,7 @@ def split_by_series(
 
 
 def _draw(labels: Tensor, fractions: Mapping[str, float], seed: int) -> dict[str, list[int]]:
-    """Divide the members of each class; rounding never takes the last one from training."""
+    """Divide the members of each class; rounding never takes the last one from training, or leaves a part empty."""
     order = permutation(seed, Stream.SYSTEM, len(labels)).tolist()
     members: dict[float, list[int]] = defaultdict(list)
     for row in order:
@@ -103,18 +103,28 @@ def _draw(labels: Tensor, fractions: Mapping[str, float], seed: int) -> dict[str
             chosen[part] += rest[:taken]
             rest = rest[taken:]
         chosen["train"] += rest
+    for part in (part for part, fraction in fractions.items() if fraction and not chosen[part]):
+        held = Counter(float(labels[row]) for row in chosen["train"])
+        spare = max(chosen["train"], key=lambda row: held[float(labels[row])])
+        if held[float(labels[spare])] > 1:
+            chosen["train"].remove(spare)
+            chosen[part].append(spare)
     return chosen
 
 
 def _draw_groups(groups: Sequence[str], fractions: Mapping[str, float], seed: int) -> dict[str, list[int]]:
     """Fill the parts with whole groups, in a drawn order, until each has its share of the series."""
-    names = sorted({*groups})
-    members = {name: [row for row, group in enumerate(groups) if group == name] for name in names}
+    members: dict[str, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups):
+        members[group].append(row)
+    names = sorted(members)
     waiting = [names[place] for place in permutation(seed, Stream.SYSTEM, len(names)).tolist()]
     chosen: dict[str, list[int]] = {part: [] for part in PARTS}
+    kept = sum(map(bool, fractions.values()))  # one group each for the parts that follow
     for part, fraction in fractions.items():
-        while fraction and len(waiting) > 1 and len(chosen[part]) < fraction * len(groups):
+        while fraction and len(waiting) > kept and len(chosen[part]) < fraction * len(groups):
             chosen[part] += members[waiting.pop()]
+        kept -= bool(fraction)
     for name in waiting:
         chosen["train"] += members[name]
     return chosen

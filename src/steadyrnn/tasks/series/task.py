@@ -14,7 +14,7 @@ from .examples import Examples, cut_examples
 from .prepared import Prepared, prepare
 from .read import read_series, read_test_series
 from .records import SeriesSet
-from .references import score_references
+from .references import score_constant, score_references
 from .scores import (
     class_scores,
     class_summary,
@@ -93,6 +93,7 @@ class SeriesTask(Task):
             self.order = EpochOrder(prepared.settings.seed, len(self.examples["train"]))
         else:
             self._open_streams()
+        self._constant: dict[str, float] | None = None
         self._references: dict[str, dict[str, float]] | None = None
 
     @property
@@ -105,8 +106,10 @@ class SeriesTask(Task):
 
     @property
     def baselines(self) -> Mapping[str, float]:
-        """Test scores of the constant answer that is best in training."""
-        return next(iter(self.references().values()))
+        """Test scores of the constant answer that is best in training; computed once."""
+        if self._constant is None:
+            self._constant = score_constant(self, self.problem)
+        return self._constant
 
     def references(self) -> Mapping[str, Mapping[str, float]]:
         """Return the test scores of simple methods by name; computed once."""
