@@ -8,6 +8,7 @@ from typing import Any
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.tasks.base import Task
 from steadyrnn.tasks.registry import make_task
+from steadyrnn.tasks.series.prepared import has_few_held_out
 from steadyrnn.tasks.series.task import SeriesTask
 
 from .configuration import Configuration
@@ -20,7 +21,6 @@ __all__ = ["Settled", "settle"]
 
 
 _BATCH = 32
-_FEWEST_HELD_OUT = 10
 _USUAL_RATE = 3e-3
 _SHORT = 40
 """Steps up to which a last state has seen enough of a series."""
@@ -74,7 +74,8 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
             settings[name] = str(Path(settings[name]).absolute())
     if task is None:
         task = _make(settings)
-        if _are_few(task) and not {"task.validation", "task.refit"} & {*settings}:
+        few = isinstance(task, SeriesTask) and has_few_held_out(task.prepared)
+        if few and not {"task.validation", "task.refit"} & {*settings}:
             settings["task.refit"] = True
             task = _make(settings)
     settings = {**_chosen_reading(task), **settings}
@@ -105,13 +106,6 @@ def _make(settings: Mapping[str, Any]) -> Task:
     """Return the task of dotted settings."""
     options = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("task.")}
     return make_task(TASK, **{name: value for name, value in options.items() if name != "name"})
-
-
-def _are_few(task: Task) -> bool:
-    """Say whether so few series are held out that they tell networks apart by chance: then it is better to train on them."""
-    if not isinstance(task, SeriesTask) or task.problem.by_time or task.prepared.settings.refit:
-        return False
-    return len(task.prepared.parts["validation"]) < _FEWEST_HELD_OUT
 
 
 def _chosen_reading(task: Task) -> dict[str, Any]:

@@ -16,7 +16,10 @@ from .scaling import Scaling, fill_missing, fit_scaling
 from .settings import SeriesSettings
 from .split import PARTS, Segments, split_by_series, split_by_time
 
-__all__ = ["Prepared", "join", "prepare", "prepare_as", "prepare_parts"]
+__all__ = ["Prepared", "has_few_held_out", "join", "prepare", "prepare_as", "prepare_parts"]
+
+
+_FEWEST_HELD_OUT = 10
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,16 @@ def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
         parts = split_by_series(every, problem, settings, _targets(every, problem, settings) if classes else None, given)
     problem = replace(problem, reasons=(*problem.reasons, *_left_out(every, problem, parts)))
     return prepare_parts(every, settings, problem, parts)
+
+
+def has_few_held_out(prepared: Prepared) -> bool:
+    """Say whether fewer than 10 series are held out for validation, which tell networks apart by chance.
+
+    It is better to train on them, with ``refit``. A split by time always holds some steps out.
+    """
+    if prepared.problem.by_time or prepared.settings.refit:
+        return False
+    return len(prepared.parts["validation"]) < _FEWEST_HELD_OUT
 
 
 def prepare_parts(
