@@ -85,24 +85,24 @@ def describe_data(settings: SeriesSettings) -> Description:
 
     Example:
         >>> _ = Path("walk.csv").write_text("x,y\\n" + "".join(f"{n},{n * n}\\n" for n in range(30)))
-        >>> found = describe_data(SeriesSettings("walk.csv"))
+        >>> found = describe_data(SeriesSettings(data="walk.csv"))
         >>> found.series, found.steps, [channel.name for channel in found.channels]
         (1, 30, ['x', 'y'])
     """
     lenient = replace(settings, missing="mask") if settings.missing == "refuse" else settings
     series = read_series(lenient)
     test = None if settings.test_data is None else read_test_series(lenient)
-    prepared, problem = None, None
+    prepared, problem, parts, interface = None, None, dict[str, dict[str, Any]](), None
     missing = sum(int(found.values.isnan().sum()) for found in (series, test) if found is not None)
     try:
         prepared = prepare(series, lenient if missing else settings, test)
+        parts, interface = _describe_parts(prepared)
         if missing and settings.missing == "refuse":
             problem = f"{missing:,} values are missing. Give `--missing interpolate` or `--missing mask`, or fill them in."
     except (ArgumentError, DataError) as error:
         problem = str(error)
     every = series if test is None else join(series, test)
     reasons = series.notes if prepared is None else (*series.notes, *prepared.problem.reasons)
-    parts, interface = ({}, None) if prepared is None else _describe_parts(prepared)
     return Description(
         tuple({"path": str(file.path), "size": file.size, "sha256": file.sha256} for file in every.files), every.count,
         len(every.values), _span(every.lengths), _intervals(every), _channels(every), tuple(reasons),
