@@ -64,14 +64,32 @@ def test_a_run_is_evaluated_certified_and_reported(program: Program, kind: str) 
     assert [*found["references"]][-1] == "linear model"
 
 
-@pytest.mark.parametrize("target", ["torch", "feedforward", "parallel"])
-@pytest.mark.parametrize("model", ["gru", "stable-spectral", "lstm"])
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [("gru", "torch"), ("lstm", "torch"), ("stable-spectral", "feedforward"), ("stable-spectral", "parallel")],
+)
 def test_a_run_is_converted(program: Program, model: str, target: str) -> None:
-    more = ["--model.nonlinearity", "tanh"] if (target, model) == ("torch", "stable-spectral") else []
-    run = trained(program, *WAVES, "--model", model, *more)["run"]
-    done = program("convert", run, "--to", target, "--json", "--out", "converted")
-    assert "Traceback" not in done.err
-    assert done.status == 0 or len(done.err.strip().splitlines()) == 1, done.err
+    run = trained(program, *WAVES, "--model", model)["run"]
+    assert Run.open(Path(run)).config["model"]["readout"] == "mean"
+    done = program("convert", run, "--to", target, "--out", "converted")
+    assert done.status == 0, done.err
+    assert "self-check: outputs differ by at most" in done.out
+    assert Path("converted/load.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("model", "target"), [("stable-spectral", "unitary"), ("stable-spectral", "torch"), ("gru", "unitary")]
+)
+def test_what_has_no_such_form_is_one_sentence(program: Program, model: str, target: str) -> None:
+    run = trained(program, *WAVES, "--model", model)["run"]
+    complains(program("convert", run, "--to", target, "--out", "converted"), 1, "`rnn`")
+    assert not Path("converted").exists()
+
+
+def test_a_network_of_units_that_clip_becomes_unitary(program: Program) -> None:
+    run = trained(program, *WAVES, "--model", "contractive")["run"]
+    done = program("convert", run, "--to", "unitary", "--out", "converted")
+    assert done.status == 0, done.err
 
 
 @pytest.mark.parametrize("kind", KINDS)

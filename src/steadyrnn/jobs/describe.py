@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyrnn.errors import ArgumentError, DataError
-from steadyrnn.tasks.series.prepared import Prepared, join, prepare
+from steadyrnn.tasks.series.prepared import Prepared, has_few_held_out, join, prepare
 from steadyrnn.tasks.series.read import read_series, read_test_series
 from steadyrnn.tasks.series.records import SeriesSet
 from steadyrnn.tasks.series.settings import SeriesSettings
@@ -93,17 +93,20 @@ def describe_data(settings: SeriesSettings) -> Description:
     lenient = replace(settings, missing="mask") if settings.missing == "refuse" else settings
     series = read_series(lenient)
     test = None if settings.test_data is None else read_test_series(lenient)
-    prepared, problem = None, None
+    prepared, problem, parts, interface = None, None, dict[str, dict[str, Any]](), None
     missing = sum(int(found.values.isnan().sum()) for found in (series, test) if found is not None)
     try:
-        prepared = prepare(series, lenient if missing else settings, test)
+        used = lenient if missing else settings
+        prepared = prepare(series, used, test)
+        if has_few_held_out(prepared) and settings.validation == SeriesSettings().validation:  # as training would
+            prepared = prepare(series, replace(used, refit=True), test)
+        parts, interface = _describe_parts(prepared)
         if missing and settings.missing == "refuse":
             problem = f"{missing:,} values are missing. Give `--missing interpolate` or `--missing mask`, or fill them in."
     except (ArgumentError, DataError) as error:
         problem = str(error)
     every = series if test is None else join(series, test)
     reasons = series.notes if prepared is None else (*series.notes, *prepared.problem.reasons)
-    parts, interface = ({}, None) if prepared is None else _describe_parts(prepared)
     return Description(
         tuple({"path": str(file.path), "size": file.size, "sha256": file.sha256} for file in every.files), every.count,
         len(every.values), _span(every.lengths), _intervals(every), _channels(every), tuple(reasons),

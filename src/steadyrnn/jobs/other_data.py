@@ -28,7 +28,7 @@ def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
         data: The file or folder.
 
     Raises:
-        RunError: The network was trained on something else.
+        RunError: The network was trained on something else, or its test series have changed.
     """
     facts = trained.run.read_json(FACTS) if (trained.run.folder / FACTS).is_file() else {}
     noted: Any = facts.get("data") if isinstance(facts, dict) else None
@@ -43,5 +43,8 @@ def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
     before = [file.get("sha256") for file in noted.get("files", []) if isinstance(file, dict)]
     now = [file.sha256 for file in series.files]
     if now == before[: len(now)] and (settings.test_data is None) == (len(now) == len(before)):
-        return make_series_task(replace(settings, data=str(data))), True
+        task = make_series_task(replace(settings, data=str(data)))
+        if [file["sha256"] for file in task.data_facts()["files"]] != before:
+            raise RunError(f"`{trained.run.folder}` was trained on other data: {settings.test_data} has changed since.")
+        return task, True
     return task_from(prepare_as(series, settings, noted["preparation"])), False
