@@ -69,7 +69,7 @@ def test_a_run_is_evaluated_certified_and_reported(program: Program, kind: str) 
     [("gru", "torch"), ("lstm", "torch"), ("stable-spectral", "feedforward"), ("stable-spectral", "parallel")],
 )
 def test_a_run_is_converted(program: Program, model: str, target: str) -> None:
-    run = trained(program, *WAVES, "--model", model)["run"]
+    run = trained(program, *WAVES, "--model", model, "--model.readout", "mean")["run"]
     assert Run.open(Path(run)).config["model"]["readout"] == "mean"
     done = program("convert", run, "--to", target, "--out", "converted")
     assert done.status == 0, done.err

@@ -77,6 +77,7 @@ class Contest:
         metric: The score to watch.
         higher: Whether a higher score is better.
         baselines: Scores of the best constant answer, as far as the runs contain them.
+        references: Test scores of simple methods by name, as far as the runs contain them.
     """
 
     title: str
@@ -85,6 +86,7 @@ class Contest:
     metric: str
     higher: bool
     baselines: Record
+    references: Record
 
     @property
     def trials(self) -> list[Trial]:
@@ -134,7 +136,8 @@ def contest(title: str, members: Sequence[Trial], styles: dict[str, str]) -> Con
     higher = known.get("higher_is_better")
     if not isinstance(higher, bool):
         higher = any(word in metric.lower() for word in HIGHER)
-    return Contest(title, settings(members[0], "task"), tuple(configurations), metric, higher, mapping(known.get("baselines")))
+    baselines, references = mapping(known.get("baselines")), mapping(known.get("references"))
+    return Contest(title, settings(members[0], "task"), tuple(configurations), metric, higher, baselines, references)
 
 
 def choose_metric(members: Iterable[Trial]) -> str:

@@ -12,9 +12,9 @@ from steadyrnn.runs.output_file import write_output
 from .chart import Chart, draw
 from .groups import Configuration, Contest, group, to_text
 from .markup import Markup
-from .numbers import number
+from .numbers import finite, number
 from .pictures import contraction, gradient_flow, learning_curves, margins, measured, singular_values
-from .reading import read_all
+from .reading import mapping, read_all
 from .tables import behind, command_line, comparison, details, differences, headline
 
 __all__ = ["write_report"]
@@ -104,6 +104,11 @@ def view(index: int, contest: Contest) -> dict[str, Any]:
         "metric": contest.metric,
         "better": "higher is better" if contest.higher else "lower is better",
         "baseline": None if contest.baseline(contest.metric) is None else number(contest.baseline(contest.metric)),
+        "references": [
+            {"name": name, "score": number(score)}
+            for name, scores in contest.references.items()
+            if (score := finite(mapping(scores).get(contest.metric))) is not None and score != contest.baseline(contest.metric)
+        ],
         "rows": comparison(contest),
         "learning": [figure(chart) for chart in (*learning_curves(contest), *measured(contest))],
         "flow": [figure(chart) for chart in gradient_flow(contest)],
