@@ -112,3 +112,12 @@ def test_runs_that_are_too_short_are_said() -> None:
     task = make(made([100] * 20 + [4]), horizon=2)
     (said,) = [reason for reason in task.data_facts()["reasons"] if "of the test part" in reason]
     assert said.startswith("1 of 21 runs of the test part are shorter than")
+
+
+def test_a_class_that_never_comes_in_training_is_said() -> None:
+    target = RawTarget(("k",), texts=tuple("ab"[step % 2] if step < 90 else "c" for step in range(100)), each=True)
+    reasons = make(made([100], target=target), target="k").data_facts()["reasons"]
+    assert "no network can learn these classes, which never come in training: c" in reasons
+    assert not any(
+        "never come" in reason for reason in make(made([90], target=classes(90)), target="k").data_facts()["reasons"]
+    )

@@ -84,8 +84,8 @@ def prepare(series: SeriesSet, settings: SeriesSettings, test: SeriesSet | None 
     else:
         classes = problem.kind == "classification" and not problem.each
         parts = split_by_series(every, problem, settings, _targets(every, problem, settings) if classes else None, given)
-    problem = replace(problem, reasons=(*problem.reasons, *_left_out(every, problem, parts)))
-    return prepare_parts(every, settings, problem, parts)
+    said = (*_left_out(every, problem, parts), *_unseen(every, problem, settings, parts["train"]))
+    return prepare_parts(every, settings, replace(problem, reasons=(*problem.reasons, *said)), parts)
 
 
 def has_few_held_out(prepared: Prepared) -> bool:
@@ -231,6 +231,16 @@ def _left_out(series: SeriesSet, problem: Problem, parts: Mapping[str, Segments]
                     f"{short:,} of {len(part):,} runs of the {name} part are shorter than {needed:,} steps and left out"
                 )
     return found
+
+
+def _unseen(series: SeriesSet, problem: Problem, settings: SeriesSettings, train: Segments) -> list[str]:
+    """Say which classes never come in training, so that no network can learn them."""
+    if problem.kind != "classification":
+        return []
+    seen = _rows_of(train, len(series.values)) if problem.each else _series_of(train, series.count)
+    counts = torch.bincount(_targets(series, problem, settings)[seen].long(), minlength=len(problem.outputs)).tolist()
+    missing = [name for name, count in zip(problem.outputs, counts, strict=True) if count == 0]
+    return [f"no network can learn these classes, which never come in training: {', '.join(missing[:20])}"] if missing else []
 
 
 def _rows_of(segments: Segments, count: int) -> Tensor:
