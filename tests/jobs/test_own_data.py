@@ -23,11 +23,13 @@ WAVES = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind"}
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     waves()
+    waves("long_waves.csv", steps=60)
     steps_of_one()
 
 
 CHOICES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "classes of series": (WAVES, "stable-spectral", "mean"),
+    "classes of short series": (WAVES, "stable-spectral", "last"),
+    "classes of series": ({**WAVES, "task.data": "long_waves.csv"}, "stable-spectral", "mean"),
     "classes of steps": ({"task.data": "long.csv", "task.target": "label"}, "gru", "each"),
     "a forecast": ({"task.data": "long.csv", "task.horizon": 2, "task.channels": "x,y"}, "gru", "last"),
 }
@@ -109,7 +111,8 @@ def test_an_unknown_wish_is_refused() -> None:
 
 
 def test_the_rate_with_the_lowest_validation_loss_is_taken() -> None:
-    settled = settle({**WAVES, "train.device": "cpu", "model.width": 4, "train.steps": 8, "model.name": "gru"})
+    held_out = {**WAVES, "task.validation": 0.2, "train.device": "cpu"}
+    settled = settle({**held_out, "model.width": 4, "train.steps": 8, "model.name": "gru"})
     noted = settled.facts["rate_test"]
     rate = settled.configuration.train.optimizer.lr
     losses = {float(name): loss for name, loss in noted["validation_loss"].items()}
@@ -118,6 +121,16 @@ def test_the_rate_with_the_lowest_validation_loss_is_taken() -> None:
     assert noted["steps"] == 8
     again = find_rate(settled.configuration, settled.task)
     assert again.to_dict() == noted
+
+
+def test_without_enough_series_to_hold_out_all_are_trained_on() -> None:
+    settled = settle({**WAVES, "train.device": "cpu", "model.width": 4, "train.steps": 8})
+    assert settled.configuration.task.refit  # type: ignore[attr-defined]
+    assert settled.configuration.train.optimizer.lr == 3e-3
+    assert "rate_test" not in settled.facts
+    assert any("too few series" in note for note in settled.notes)
+    parts = settled.task.data_facts()["parts"]
+    assert parts["validation"] == parts["train"]
 
 
 def test_a_rate_whose_loss_is_not_finite_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
