@@ -360,3 +360,14 @@ def test_test_series_of_a_file_of_their_own(program: Program) -> None:
     assert (again["split"], again["scores"]) == ("test", pytest.approx(found["result"]["test"]))
     whole = program("eval", found["run"], "--data", "more.csv", "--json").json
     assert (whole["split"], whole["scores"]) == ("all of more.csv", pytest.approx(found["result"]["test"]))
+
+
+def test_scores_of_training_are_not_called_validation(program: Program) -> None:  # there are too few series to hold some out
+    assert "training accuracy" in program("train", *WAVES, *QUICK).out
+    assert "training accuracy" in program("compare", *WAVES, *QUICK, "--models", "gru").out
+    _, table = program("train", *WAVES, *QUICK, "--seeds", "0,1").out.split("2 of 2 seeds")
+    assert "training" in table
+    assert "validation" not in table
+    held_out = program("train", *WAVES, *QUICK, "--task.validation", "0.2").out
+    assert "validation accuracy" in held_out
+    assert "training accuracy" not in held_out

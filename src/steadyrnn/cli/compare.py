@@ -55,9 +55,9 @@ def compare(request: Request, argv: Sequence[str], command: str = "train") -> in
 
 
 def _print(request: Request, output: Output, found: "Comparison") -> None:
-    metric = found.metric
-    columns = ("model", "parameters", f"validation {metric}", f"test {metric}", "contraction", "proven to forget", "seconds")
-    output.table(f"{request.configuration.label}, by validation {metric}", columns, [_cells(row, metric) for row in found.rows])
+    metric, part = found.metric, found.part
+    columns = ("model", "parameters", f"{part} {metric}", f"test {metric}", "contraction", "proven to forget", "seconds")
+    output.table(f"{request.configuration.label}, by {part} {metric}", columns, [_cells(row, metric) for row in found.rows])
     for row in found.rows:
         for seed, why in (row.failed or {}).items():
             print(f"steadyrnn: {row.name}, seed {seed} failed: {why}", file=sys.stderr)

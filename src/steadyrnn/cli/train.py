@@ -83,7 +83,7 @@ def _print(request: Request, output: Output, trained: "TrainedRun") -> None:
             short(result.steps),
             f"{result.reason}, {result.seconds:.1f} s, {result.examples_per_second:,.0f} examples/s",
         ],
-        *([f"validation {name}", short(value), f"best, at step {result.best_step:,}"] for name, value in result.best.items()),
+        *([f"{request.configuration.scored_part} {name}", short(value), f"best, at step {result.best_step:,}"] for name, value in result.best.items()),
         *([f"test {name}", short(value), _baseline(facts, name)] for name, value in result.test.items()),
         *reference_rows(facts),
     ]

@@ -68,7 +68,8 @@ def _print(request: Request, output: Output, trained: "TrainedSeeds") -> None:
     for name, values in trained.facts.get("references", {}).items():
         rows.append([name, *(short(values[score]) if split == "test" else "" for split, score in scores), "", "for comparison"])
     names = f"{request.configuration.model.name} on {request.configuration.label}"
-    columns = ("seed", *(f"{split} {name}" for split, name in scores), "steps", "")
+    parts = {"validation": request.configuration.scored_part, "test": "test"}
+    columns = ("seed", *(f"{parts[split]} {name}" for split, name in scores), "steps", "")
     output.table(f"{names}, {len(trained.runs)} of {len(trained.plan.seeds)} seeds", columns, rows)
     output.path(folder, f"runs: {folder}\nnext: steadyrnn report {shlex.quote(str(folder))} --out report.html")
     output.result(_to_json(request, trained, summary))

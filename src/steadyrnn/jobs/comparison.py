@@ -60,11 +60,13 @@ class Comparison:
         folder: Holds ``table.csv``, ``table.tex``, ``table.json`` and ``report.html``.
         metric: The score that rows are sorted by.
         rows: Networks, best first by validation; then simple methods.
+        part: Of which series the scores are by which rows are sorted: ``validation``, or ``training`` where none is held out.
     """
 
     folder: Path
     metric: str
     rows: tuple[Row, ...]
+    part: str = "validation"
 
 
 def compare_models(
@@ -120,7 +122,7 @@ def compare_models(
     ranked = sorted(rows, key=lambda row: _rank(row.validation, higher))
     ranked += [Row(name, test=scores) for name, scores in references.items()]
     folder = make_run_folder(Path(out), label, "comparison")
-    comparison = Comparison(folder, metric, tuple(ranked))
+    comparison = Comparison(folder, metric, tuple(ranked), configuration.scored_part)
     _write(comparison, command)
     return comparison
 
@@ -180,7 +182,7 @@ def _table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     scores = list(dict.fromkeys(name for row in comparison.rows for name in row.test or {}))
     metric = comparison.metric
     header = [
-        "model", "parameters", f"validation {metric}", *(f"test {name}" for name in scores),
+        "model", "parameters", f"{comparison.part} {metric}", *(f"test {name}" for name in scores),
         f"deviation of test {metric}", "contraction", "proven to forget", "seconds", "seeds",
     ]  # fmt: skip
     lines = [

@@ -47,6 +47,11 @@ class Configuration:
         """What the folder of its runs is called: the task's name, or that of a user's own file."""
         return self.task.label or self.task_name
 
+    @property
+    def scored_part(self) -> str:
+        """Which examples choose the best weights: those of ``validation``, or of ``training`` where none are held out."""
+        return "training" if getattr(self.task, "refit", False) else "validation"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form it is stored in; options of the model that were left open are left out.
 
