@@ -301,7 +301,7 @@ def test_tasks_that_cannot_run_side_by_side_are_refused() -> None:
         train_group(many, [*tasks[:3], longer], settings())
     ragged = Part(x, x[0], torch.full((12,), 5))
     last = group([SequenceModel(RNN(2, 6, dtype=torch.float64), 2)])
-    with pytest.raises(ArgumentError, match="without lengths"):
+    with pytest.raises(ArgumentError, match="equal lengths"):
         train_group(last, TensorRegression(ragged, ragged), settings())
 
 
