@@ -10,7 +10,7 @@ from steadyrnn.report.groups import Contest, group
 from steadyrnn.report.reading import read_all
 from steadyrnn.report.tables import comparison, differences, headline, verdict
 
-from .folders import certificate, config, end, records, write_run
+from .folders import FACTS, certificate, config, end, records, write_run
 
 
 def contests(root: Path) -> list[Contest]:
@@ -30,6 +30,16 @@ def test_another_setting_is_another_configuration_named_by_it(tmp_path: Path) ->
     (only,) = contests(tmp_path)
     assert [c.label for c in only.configurations] == ["spectral, width 128", "spectral, width 64"]
     assert len({c.style for c in only.configurations}) == 2
+
+
+def test_an_option_that_was_left_open_has_the_value_that_the_run_noted(tmp_path: Path) -> None:
+    for seed, given in enumerate((64, None, 128)):
+        settings = config(seed=seed)
+        settings["model"]["width"] = given
+        facts = {**FACTS, "model": {**settings["model"], "width": given or 128}}
+        write_run(tmp_path, seed=seed, settings=settings, facts=facts)
+    (only,) = contests(tmp_path)
+    assert [(c.label, len(c.trials)) for c in only.configurations] == [("spectral, width 128", 2), ("spectral, width 64", 1)]
 
 
 def test_tasks_of_other_settings_are_not_compared(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .numbers import finite
@@ -127,7 +128,9 @@ def contest(title: str, members: Sequence[Trial], styles: dict[str, str]) -> Con
     """Return one contest; a label keeps its colour from one contest to the next."""
     configurations: list[Configuration] = []
     for name in sorted({trial.model for trial in members}):
-        same = split([trial for trial in members if trial.model == name], identity)
+        own = [trial for trial in members if trial.model == name]
+        identity = partial(identify, complete=all(trial.facts.get("model") for trial in own))
+        same = split(own, identity)
         for label, runs in zip(labels(name, [identity(run[0]) for run in same]), same, strict=True):
             style = styles.setdefault(label, f"c{len(styles) % 16}")
             configurations.append(Configuration(label, tuple(runs), style))
@@ -157,9 +160,16 @@ def settings(trial: Trial, part: str) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "name" and f"{part}.{key}" not in others}
 
 
-def identity(trial: Trial) -> dict[str, Any]:
-    """Return what runs of one configuration have in common."""
-    flat = flatten({key: trial.config.get(key) for key in ("model", "train")})
+def identify(trial: Trial, complete: bool) -> dict[str, Any]:
+    """Return what runs of one configuration have in common.
+
+    Args:
+        trial: One of them.
+        complete: Whether options of the model that were left open have the values that the run noted.
+    """
+    given = {key: value for key, value in mapping(trial.config.get("model")).items() if value is not None or not complete}
+    model = {**mapping(trial.facts.get("model")), **given} if complete else given
+    flat = flatten({"model": model, "train": trial.config.get("train")})
     task = flatten({"task": trial.config.get("task")})
     flat |= {key: task.get(key, usual) for key, usual in OF_TRAINING.items()}
     return {key: value for key, value in flat.items() if key not in SEEDS | INDIFFERENT}
