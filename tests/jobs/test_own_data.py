@@ -1,11 +1,14 @@
 """What a user of data of their own leaves open is chosen, with a reason, and what is given stays as it is."""
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from steadyrnn.errors import ArgumentError
+from steadyrnn.errors import ArgumentError, TrainingError
+from steadyrnn.jobs import rate_test
 from steadyrnn.jobs.model_choice import choose_model, kind_of
 from steadyrnn.jobs.own_data import settle
 from steadyrnn.jobs.rate_test import RATES, find_rate
@@ -123,6 +126,29 @@ def test_the_rate_with_the_lowest_validation_loss_is_taken() -> None:
     assert again.to_dict() == noted
 
 
+@pytest.mark.parametrize(
+    ("steps", "losses", "chosen"),
+    [
+        (2000, {0.001: 0.5, 0.003: 0.2, 0.01: 0.9}, 0.001),  # a rate that is best for 100 steps is too high for 2000
+        (2000, {0.001: 0.2, 0.003: 0.5, 0.01: 0.9}, 0.001),  # there is none below
+        (2000, {0.001: 0.95, 0.003: 0.92, 0.01: 0.99}, 0.003),  # hardly anything was learned
+        (2000, {0.001: math.inf, 0.003: 0.2, 0.01: math.inf}, 0.003),  # the rate below was not finite
+        (400, {0.001: 0.5, 0.003: 0.2, 0.01: 0.9}, 0.003),
+    ],
+)
+def test_a_long_run_has_a_lower_rate_than_its_test(
+    monkeypatch: pytest.MonkeyPatch, steps: int, losses: dict[float, float], chosen: float
+) -> None:
+    left = iter(losses.values())
+    monkeypatch.setattr(rate_test, "RATES", (*losses,))
+    monkeypatch.setattr(rate_test, "evaluate", lambda *args, **named: {"loss": 1.0})
+    monkeypatch.setattr(rate_test, "train", lambda *args: SimpleNamespace(best={"loss": next(left)}))
+    configuration = configure("addition", "gru", {"model.width": 4, "train.device": "cpu", "train.steps": steps})
+    found = find_rate(configuration, make_task("addition", length=5, validation=20, test=20))
+    assert found.rate == chosen
+    assert ("as the run is longer" in found.reason) == (chosen != min(losses, key=lambda rate: losses[rate]))
+
+
 def test_without_enough_series_to_hold_out_all_are_trained_on() -> None:
     settled = settle({**WAVES, "train.device": "cpu", "model.width": 4, "train.steps": 8})
     assert settled.configuration.task.refit  # type: ignore[attr-defined]
@@ -134,9 +160,6 @@ def test_without_enough_series_to_hold_out_all_are_trained_on() -> None:
 
 
 def test_a_rate_whose_loss_is_not_finite_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrnn.errors import TrainingError
-    from steadyrnn.jobs import rate_test
-
     train = rate_test.train
 
     def fail(model: Any, task: Any, settings: Any) -> Any:

@@ -367,8 +367,21 @@ _CLI = [
 
 _JOBS = [
     Mutant("the recipe of a task wins over given settings", "jobs/recipes.py",
-           "from_dotted({**start, **given,", "from_dotted({**given, **start,",
+           '{**recipe(task, given.get("model.name"), given), **given,',
+           '{**given, **recipe(task, given.get("model.name"), given),',
            ("jobs/test_configuration.py::test_given_settings_win_over_the_recipe",)),
+    Mutant("altered facts of a run are believed", "jobs/facts_file.py",
+           "not in (None, _digest(facts))", "in ()", ("cli/test_facts.py::test_an_altered_digit_is_noticed",)),
+]  # fmt: skip
+
+_OWN_DATA = [
+    Mutant("series are scaled by all parts", "tasks/series/prepared.py",
+           'target, used = _targets(every, problem, settings), _rows_of(parts["train"], len(every.values))',
+           "target, used = _targets(every, problem, settings), torch.ones(len(every.values), dtype=torch.bool)",
+           ("tasks/series/test_leakage.py::test_training_is_the_same_bit_for_bit_whatever_validation_and_test_hold",)),
+    Mutant("answers of an estimator stay in the order of lengths", "estimators/predicting.py",
+           "return torch.empty_like(outputs).index_copy_(0, order, outputs)", "return outputs",
+           ("estimators/test_tools.py::test_a_series_has_the_same_answer_alone_and_among_longer_ones",)),
 ]  # fmt: skip
 
 _SHARED = [
@@ -388,5 +401,5 @@ _SHARED = [
 
 MUTANTS: list[Mutant] = [
     *_LINALG, *_BOUNDS, *_CELLS, *_ENGINES, *_LAYERS, *_CONSTRAINTS, *_MODELS, *_CERTIFICATES, *_PROBES, *_CONVERT, *_TASKS,
-    *_RUNS, *_TRAIN, *_REPORT, *_JOBS, *_CLI, *_SHARED,
+    *_OWN_DATA, *_RUNS, *_TRAIN, *_REPORT, *_JOBS, *_CLI, *_SHARED,
 ]  # fmt: skip

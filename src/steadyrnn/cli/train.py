@@ -76,14 +76,14 @@ def _print(request: Request, output: Output, trained: "TrainedRun") -> None:
     from steadyrnn.certificates.base import rate_in_words
 
     facts, result, folder = trained.facts, trained.result, trained.folder
-    certificate = trained.certificate["certificate"]
+    certificate, part = trained.certificate["certificate"], request.configuration.scored_part
     rows = [
         [
             "steps",
             short(result.steps),
             f"{result.reason}, {result.seconds:.1f} s, {result.examples_per_second:,.0f} examples/s",
         ],
-        *([f"{request.configuration.scored_part} {name}", short(value), f"best, at step {result.best_step:,}"] for name, value in result.best.items()),
+        *([f"{part} {name}", short(value), f"best, at step {result.best_step:,}"] for name, value in result.best.items()),
         *([f"test {name}", short(value), _baseline(facts, name)] for name, value in result.test.items()),
         *reference_rows(facts),
     ]

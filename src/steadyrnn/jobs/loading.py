@@ -22,7 +22,8 @@ from steadyrnn.tasks.registry import TASKS, make_task
 from steadyrnn.train.weights import check_weights, load_weights
 
 from .configuration import Configuration, is_made_in_python, make_settings
-from .origin import FACTS, Origin, collect_task_facts
+from .facts_file import FACTS, read_facts
+from .origin import Origin, collect_task_facts
 from .python_run import PythonOrigin
 
 __all__ = [
@@ -188,8 +189,7 @@ def read_interface(run: Run, configuration: Configuration) -> Interface:
     """Return what the model of a run takes and gives: as noted, or else as its task says."""
     if not (run.folder / FACTS).is_file():
         return build_task(configuration).interface
-    facts = run.read_json(FACTS)
-    noted = facts.get("interface") if isinstance(facts, dict) else None
+    noted = read_facts(run).get("interface")
     try:
         return make_settings(Interface, noted if isinstance(noted, dict) else {}, "interface")
     except (SteadyError, TypeError) as error:
@@ -202,22 +202,20 @@ def collect_facts(configuration: Configuration, task: Task, model: nn.Module) ->
     return {**collect_task_facts(task, model), "model": full, "interface": asdict(task.interface)}
 
 
-def keep_choices(run: Run) -> dict[str, Any]:
-    """Return what a run notes of how its settings were chosen: they are not chosen again when it goes on."""
-    facts = run.read_json(FACTS) if (run.folder / FACTS).is_file() else {}
-    return {name: facts[name] for name in ("model_choice", "rate_test") if isinstance(facts, dict) and name in facts}
-
-
 def check_same_data(run: Run, task: Task) -> None:
     """Refuse a task whose files are not those that a run was trained on.
 
     Raises:
-        RunError: A file has changed since.
+        RunError: A file has changed since, or the run has lost the checksums of its files.
     """
-    facts = run.read_json(FACTS) if (run.folder / FACTS).is_file() else {}
-    noted, now = _checksums(facts.get("data") if isinstance(facts, dict) else None), _checksums(task.data_facts())
-    if noted is not None and noted != now:
-        changed = next((path for path, sha in (now or {}).items() if sha not in noted.values()), "another file")
+    now = _checksums(task.data_facts())
+    if now is None:
+        return
+    noted = _checksums(read_facts(run).get("data"))
+    if noted is None:
+        raise RunError(f"`{run.folder}` has lost `{FACTS}`, which says what it was trained on. Restore it, or train again.")
+    if noted != now:
+        changed = next((path for path, sha in now.items() if sha not in noted.values()), "another file")
         raise RunError(
             f"`{run.folder}` was trained on other data: {changed} has changed since, or is another file. Restore it; to score "
             "the network on new data use `steadyrnn eval RUN --data FILE`."

@@ -10,10 +10,7 @@ from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["FACTS", "Origin", "collect_task_facts"]
-
-FACTS = "facts.json"
-"""What was known of task and model when the run was made: it can be certified, converted and reported without its data."""
+__all__ = ["Origin", "collect_task_facts"]
 
 
 class Origin(ABC):

@@ -11,8 +11,8 @@ from steadyrnn.tasks.series.read import read_test_series
 from steadyrnn.tasks.series.settings import SeriesSettings
 from steadyrnn.tasks.series.task import make_series_task, task_from
 
+from .facts_file import read_facts
 from .loading import Trained, read_configuration
-from .origin import FACTS
 
 __all__ = ["task_on"]
 
@@ -30,8 +30,7 @@ def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
     Raises:
         RunError: The network was trained on something else, or its test series have changed.
     """
-    facts = trained.run.read_json(FACTS) if (trained.run.folder / FACTS).is_file() else {}
-    noted: Any = facts.get("data") if isinstance(facts, dict) else None
+    noted: Any = read_facts(trained.run).get("data")
     settings = read_configuration(trained.run).task
     if (
         not isinstance(noted, dict)

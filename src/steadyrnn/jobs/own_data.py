@@ -97,7 +97,7 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         found = find_rate(configuration, task)
         configuration = configure(TASK, name, {**settings, "train.optimizer.lr": found.rate})
         tried = ", ".join(f"{loss:.3g} at {rate:g}" for rate, loss in found.losses.items())
-        notes.append(f"learning rate {found.rate:g}: validation loss after {found.steps} steps is {tried}")
+        notes.append(f"learning rate {found.rate:g}: {found.reason}; validation loss after {found.steps} steps is {tried}")
         facts["rate_test"] = found.to_dict()
     return Settled(configuration, task, tuple(notes), facts)
 

@@ -23,9 +23,9 @@ from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.trainer import Result, train
 
 from .configuration import Configuration
-from .loading import build_task, check_same_data, collect_facts, keep_choices, read_configuration
+from .facts_file import read_choices, write_facts
+from .loading import build_task, check_same_data, collect_facts, read_configuration
 from .measurements import check_probes, make_probes, measure_input_bound, record_certificate
-from .origin import FACTS
 from .seeds_file import read_plan
 from .training_probes import Callback
 
@@ -107,7 +107,7 @@ def train_network(
         if resumed is not None:
             _refuse_unfinished_member(resumed)
             check_same_data(Run.open(resumed), task)
-            known = {**known, **keep_choices(Run.open(resumed))}
+            known = {**known, **read_choices(Run.open(resumed))}
             opened = open_stored(configuration, resumed, tensorboard)
         else:
             opened = open_new(configuration, Path(out), command, known, tensorboard)
@@ -125,7 +125,7 @@ def train_in(
     shown, probes = make_progress(progress, label), probes_of(run, settings, task)
     result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
     if resume:  # they may be lost; nothing of a run changes before the trainer agrees to go on
-        run.write_json(FACTS, facts)
+        write_facts(run, facts)
     return TrainedRun(run.folder, facts, result, certify_in(run, settings, task, model, result))
 
 
@@ -166,7 +166,7 @@ def begin_run(run: Run, tensorboard: bool, facts: dict[str, Any] | None = None) 
     """Write the facts of a new run and begin its event files; a run for which that fails is closed."""
     try:
         if facts is not None:
-            run.write_json(FACTS, facts)
+            write_facts(run, facts)
         if tensorboard:
             run.write_events()
     except BaseException:

@@ -29,9 +29,9 @@ from steadyrnn.train.state import refuse_differences
 from steadyrnn.train.weights import load_weights
 
 from .configuration import Configuration
-from .loading import build_task, check_same_data, collect_facts, keep_choices
+from .facts_file import read_choices, write_facts
+from .loading import build_task, check_same_data, collect_facts
 from .measurements import check_probes
-from .origin import FACTS
 from .seeds_file import CHECKPOINT, MOST_SEEDS, SEEDS, SeedsPlan, read_plan, seed_folder, write_plan
 from .train import TrainedRun, certify_in, open_new, open_stored, probes_of, train_in
 
@@ -131,7 +131,7 @@ def train_seeds(
             _refuse_half_made(Path(resume), plan)
             first = Run.open(seed_folder(Path(resume), plan.seeds[0]))
             check_same_data(first, task)
-            known = {**known, **keep_choices(first)}
+            known = {**known, **read_choices(first)}
         if resume is None:
             check_effects(settings, model, task)
             reason = "there is one" if len(plan.seeds) == 1 else _refuse_group(configuration, task, model, device.type)
@@ -280,7 +280,7 @@ def _train_together(
             continue
         load_weights(model, run.load("best").tensors)
         if resume:  # they may be lost
-            run.write_json(FACTS, facts)
+            write_facts(run, facts)
         done[seed] = TrainedRun(run.folder, facts, result, certify_in(run, settings, task, model, result))
     return done, failures
 

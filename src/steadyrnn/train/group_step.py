@@ -43,7 +43,7 @@ def check_stackable(batches: Sequence[Batch]) -> None:
     first = batches[0]
     for place, batch in enumerate(batches):
         if batch.lengths is not None:
-            raise ArgumentError("`tasks` must give series of equal lengths for a group, but these differ. Train networks one by one.")
+            raise ArgumentError("`tasks` must give series of equal lengths for a group, but has others. Train one by one.")
         if batch.input.shape != first.input.shape:
             raise ArgumentError(
                 f"`tasks` must give batches of one shape, but task number 0 gives {tuple(first.input.shape)} and number "

@@ -45,6 +45,7 @@ def test_so_is_the_network_that_is_trained_on_them(tmp_path: Path) -> None:
     built_in = configure("ucr", "spectral", {"task.dataset": "ItalyPowerDemand", "task.refit": True, **quick})
     own = settle({**{f"task.{name}": value for name, value in files("ItalyPowerDemand").items()}, **quick})
     expected = train_network(built_in, tmp_path).result
-    found = train_network(replace(own.configuration, model=built_in.model, train=built_in.train), tmp_path, task=own.task).result
+    same = replace(own.configuration, model=built_in.model, train=built_in.train)
+    found = train_network(same, tmp_path, task=own.task).result
     assert {name: found.test[name] for name in expected.test} == expected.test
     assert expected.test["accuracy"] > 0.6
