@@ -5,15 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
 from steadyrnn.errors import NotFiniteError, TrainingError
 from steadyrnn.models.systems import build_model
 from steadyrnn.tasks.base import Task
-from steadyrnn.train.device import choose_device
-from steadyrnn.train.evaluation import evaluate
 from steadyrnn.train.randomness import seed_everything
-from steadyrnn.train.settings import AverageSettings, ProbeSettings, ScheduleSettings, StopSettings, TrainSettings
+from steadyrnn.train.settings import AverageSettings, ProbeSettings, ScheduleSettings, StopSettings
 from steadyrnn.train.trainer import train
 
 from .configuration import Configuration
@@ -27,7 +23,7 @@ _STEPS = 100
 _LONGER = 5
 """How many times as long as its test a run is, for which the best rate of the test is too high."""
 _LEARNED = 0.9
-"""Share of the untrained network's loss below which a test has taught something."""
+"""Share of the loss at the lowest rate below which the best of a test has learned more than that."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +34,11 @@ class RateTest:
         rate: The rate to train with.
         losses: Validation loss after the test, by rate; infinite where it was not finite.
         steps: Steps at each rate.
-        untrained: Validation loss before the first step.
     """
 
     rate: float
     losses: Mapping[float, float]
     steps: int
-    untrained: float
 
     @property
     def reason(self) -> str:
@@ -55,8 +49,7 @@ class RateTest:
     def to_dict(self) -> dict[str, Any]:
         """Return the form that JSON holds."""
         losses = {f"{rate:g}": loss if math.isfinite(loss) else None for rate, loss in self.losses.items()}
-        untrained = self.untrained if math.isfinite(self.untrained) else None
-        return {"rate": self.rate, "steps": self.steps, "validation_loss": losses, "untrained_loss": untrained}
+        return {"rate": self.rate, "steps": self.steps, "validation_loss": losses}
 
 
 def find_rate(configuration: Configuration, task: Task) -> RateTest:
@@ -66,7 +59,8 @@ def find_rate(configuration: Configuration, task: Task) -> RateTest:
 
     The rate with the lowest loss is too high for a run that is many times as long: in 1,000 to 2,000 steps on seven UCR sets the
     lowest validation loss was found at a third to a thirtieth of it, wherever the test had taught something. So the next lower
-    rate is taken for a run of five times the steps or more, unless the test has hardly lowered the loss.
+    rate is taken for a run of five times the steps or more, unless the test hardly tells the rates apart: with a loss within a
+    tenth of that at the lowest rate.
 
     Args:
         configuration: Model and training; its learning rate and its schedule are not used.
@@ -82,12 +76,10 @@ def find_rate(configuration: Configuration, task: Task) -> RateTest:
     settings = configuration.train
     total = settings.steps or settings.epochs * task.epoch_steps(settings.batch_size)
     steps = min(_STEPS, total)
-    losses, untrained = {}, math.inf
+    losses = {}
     for rate in RATES:
         seed_everything(settings.seed)
         model = build_model(configuration.model, task.interface)
-        if rate == RATES[0]:
-            untrained = _loss_of(model, task, settings)
         short = replace(
             settings, steps=steps, validate_every=steps, log_every=steps, schedule=ScheduleSettings("cosine"),
             optimizer=replace(settings.optimizer, lr=rate, transition_lr=None), stop=StopSettings(), probe=ProbeSettings(),
@@ -97,28 +89,21 @@ def find_rate(configuration: Configuration, task: Task) -> RateTest:
             losses[rate] = train(model, task, short).best["loss"]
         except (TrainingError, NotFiniteError):
             losses[rate] = math.inf
-    return RateTest(_choose(losses, untrained, total >= _LONGER * steps), losses, steps, untrained)
+    return RateTest(_choose(losses, total >= _LONGER * steps), losses, steps)
 
 
-def _loss_of(model: nn.Module, task: Task, settings: TrainSettings) -> float:
-    """Return the validation loss of a network."""
-    model = model.to(choose_device(settings.device))
-    size = settings.evaluation_batch_size or settings.batch_size
-    return evaluate(model, task, "validation", size, autocast=settings.autocast)["loss"]
-
-
-def _choose(losses: Mapping[float, float], untrained: float, longer: bool) -> float:
-    """Return the rate with the lowest loss, or for a longer run the next lower one if the test has taught something.
+def _choose(losses: Mapping[float, float], longer: bool) -> float:
+    """Return the rate with the lowest loss, or for a longer run the next lower one if the test tells them apart.
 
     Example:
-        >>> _choose({0.001: 0.9, 0.003: 0.5, 0.01: math.inf}, 1.0, longer=True)
+        >>> _choose({0.001: 0.9, 0.003: 0.5, 0.01: math.inf}, longer=True)
         0.001
-        >>> _choose({0.001: 0.97, 0.003: 0.95, 0.01: math.inf}, 1.0, longer=True)
+        >>> _choose({0.001: 0.97, 0.003: 0.95, 0.01: math.inf}, longer=True)
         0.003
     """
     rates, best = sorted(losses), _find_best(losses)
     lower = rates[max(rates.index(best) - 1, 0)]
-    return lower if longer and math.isfinite(losses[lower]) and losses[best] < _LEARNED * untrained else best
+    return lower if longer and math.isfinite(losses[lower]) and losses[best] < _LEARNED * losses[rates[0]] else best
 
 
 def _find_best(losses: Mapping[float, float]) -> float:
