@@ -60,27 +60,27 @@ class Examples:
         return Batch(x, self._target(flat, problem, rows, at), lengths)
 
     def read(self, values: Tensor, patch: int, rows: Tensor | slice) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return what a network reads of some examples: input, lengths if ragged, and the row of each step, (T, B).
+        """Return what a network reads of some examples: input, lengths if ragged, and the row of each step, (T / P, B, P).
 
         Args:
             values: Scaled channels, (S, D).
             patch: Steps that are read at once, P.
             rows: Which examples.
         """
-        start, length = self.start[rows], self.length[rows]
-        longest = -(-int(length.max()) // patch) * patch
-        time = torch.arange(longest).unsqueeze(1)  # (T, 1)
-        inside = time < length  # (T, B)
-        at = torch.where(inside, start + time, start)
-        device = values.device
-        x = values[at.to(device)]  # (T, B, D)
-        if not bool(inside.all()):
-            x = x * inside.to(device).unsqueeze(-1)
-        if patch > 1:
-            x = x.unflatten(0, (-1, patch)).transpose(1, 2).flatten(2)  # (T / P, B, P D)
-        steps = -(-length // patch)
-        lengths = None if int(steps.min()) == int(steps.max()) else steps
-        return x.contiguous(), lengths, at
+        start, length = self.start[rows, None], self.length[rows, None]  # (B, 1)
+        steps, device = -(-length // patch), values.device
+        most, least = int(steps.max()), int(length.min())
+        time = torch.arange(most * patch).view(most, 1, patch)
+        at = start + time  # (T / P, B, P)
+        ragged = least < most * patch
+        if ragged:
+            inside = time < length
+            at = torch.where(inside, at, start)
+        x = values.index_select(0, at.flatten().to(device)).unflatten(0, at.shape)  # (T / P, B, P, D)
+        if ragged:
+            x = x.masked_fill_(~inside.to(device).unsqueeze(-1), 0.0)
+        lengths = None if int(steps.min()) == most else steps.squeeze(1)
+        return x.flatten(2), lengths, at
 
     def _target(self, flat: Flat, problem: Problem, rows: Tensor | slice, at: Tensor) -> Tensor:
         """Return the targets of some examples; of steps behind the end, and silent ones, nothing."""
@@ -91,6 +91,7 @@ class Examples:
             return future.flatten(1)
         if not problem.each:
             return flat.target[self.series[rows].to(device)]
+        at = at.squeeze(2)  # where each step has a target, a network reads one at a time
         target = flat.target[at.to(device)]  # (T, B) or (T, B, C)
         time = torch.arange(len(at)).unsqueeze(1)
         counts = ((time < length) & (time >= self.silent[rows])).to(device)
