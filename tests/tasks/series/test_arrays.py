@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import steadyrnn as sr
+from steadyrnn.errors import DataError
 from tests.tasks.series.loading import load, npy, npz
 
 X = np.arange(12.0).reshape(2, 3, 2)
@@ -82,3 +84,11 @@ def test_names_and_groups_are_arrays_too(tmp_path: Path) -> None:
     found = load(tmp_path, npz(X=X, who=np.array([7, 9]), where=np.array(["n", "n"])), "a.npz", series="who", group="where")
     assert found.names == ("7", "9")
     assert found.groups == ("n", "n")
+
+
+def test_an_array_that_was_compressed_to_almost_nothing_is_refused(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", X=np.zeros((9_000_000, 1)))
+    with pytest.raises(DataError, match=r"array 'X' has 72,000,\d{3} bytes, compressed to [\d,]+: less than one in 200"):
+        sr.load_series(tmp_path / "bomb.npz")
+    np.savez_compressed(tmp_path / "small.npz", X=np.zeros((90_000, 1)))
+    assert sr.load_series(tmp_path / "small.npz").values.shape == (90_000, 1)

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import hashlib
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import steadyrnn as sr
+from steadyrnn.errors import ArgumentError, DataError
 from steadyrnn.tasks.locate import VARIABLE, data_folder, is_there
 from steadyrnn.tasks.ucr import read_ucr
 from steadyrnn.tasks.ucr_sets import ucr_set
@@ -129,18 +131,74 @@ def test_columns_may_be_named_by_numbers(tmp_path: Path, header: str) -> None:
     ("settings", "layout"),
     [
         ({"target": "k"}, "rows"),
-        ({"target": "k", "series": "s1"}, "long"),
-        ({"target": "k", "time": "s2"}, "long"),
+        ({"target": "k", "series": "t1"}, "long"),
+        ({"target": "k", "time": "t2"}, "long"),
         ({"horizon": 2}, "long"),
         ({}, "long"),
     ],
 )
 def test_the_layout_is_chosen_and_said(tmp_path: Path, settings: dict[str, object], layout: str) -> None:
-    header = ",".join(["k", *(f"s{step}" for step in range(1, 10))])
+    header = ",".join(["k", *(f"t{step}" for step in range(1, 10))])
     rows = "".join(f"{row % 2},{','.join(str(step + row) for step in range(9))}\n" for row in range(3))
     found = load(tmp_path, f"{header}\n{rows}", **settings)
     assert f"`layout` {layout}" in found.notes[0]
     assert (found.lengths.tolist() == [9, 9, 9]) == (layout == "rows")
+
+
+QUARTERS = [f"{hour:02d}:{minute:02d}" for hour in range(3) for minute in (0, 15, 30, 45)]
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (QUARTERS, range(12)),
+        ([f"load {name}" for name in reversed(QUARTERS)], range(11, -1, -1)),
+        ([f"{year}-{month:02d}" for year in (2020, 2021) for month in range(1, 13)], range(24)),
+        ([f"2020-01-{day:02d} {hour}:00" for hour in (5, 11) for day in range(1, 6)], [0, 5, 1, 6, 2, 7, 3, 8, 4, 9]),
+        ([f"t{step / 2}" for step in range(20)], range(20)),
+        ([f"t_{step / 4:.2f}" for step in range(12)], range(12)),
+        ([f"t-{lag}" for lag in range(10, 0, -1)], range(10)),
+        ([f"t-{step}" for step in range(10)], range(10)),
+        ([f"lag_{lag}" for lag in range(1, 11)], range(9, -1, -1)),
+        ([f"{step / 10:g}" for step in range(9, -1, -1)], range(9, -1, -1)),
+    ],
+    ids=lambda value: f"{value[0]} {value[1]}" if isinstance(value, list) else "",
+)
+def test_columns_named_by_times_or_numbers_are_steps_in_their_order(
+    tmp_path: Path, names: list[str], order: Sequence[int]
+) -> None:
+    row = ",".join(str(place) for place in range(len(names)))
+    found = load(tmp_path, f"k,{','.join(names)}\na,{row}\nb,{row}\n", target="k")
+    assert found.channels == ("value",)
+    assert found.series[0].flatten().tolist() == [*map(float, order)]
+
+
+def test_a_step_named_twice_by_its_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="must name each step once, but columns '0:15' and '00:15' are the same step"):
+        load(tmp_path, "k,0:15,00:15,00:30\na,1,2,3\nb,1,2,3\n", target="k", layout="rows")
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([f"ch{number}" for number in range(8)], "'ch0', 'ch1', ... may be the steps of a series in each row, or 8 channels"),
+        (["age", *(f"t{number}" for number in range(9))], "or 9 channels, and 'age' is none of them"),
+    ],
+)
+def test_a_layout_that_cannot_be_told_is_asked_for(tmp_path: Path, names: list[str], words: str) -> None:
+    cells = ",".join("1" for _ in names)
+    text = f"k,{','.join(names)}\na,{cells}\nb,{cells}\nb,{cells}\n"
+    with pytest.raises(ArgumentError, match=r"`layout` must be given for .*data\.csv") as caught:
+        load(tmp_path, text, target="k")
+    assert words in str(caught.value)
+    assert load(tmp_path, text, target="k", layout="long").channels == tuple(names)
+
+
+def test_channels_and_steps_of_rows_are_said(tmp_path: Path) -> None:
+    names = [f"{channel}_{step}" for channel in "xy" for step in range(8)]
+    cells = ",".join("1" for _ in names)
+    notes = load(tmp_path, f"k,{','.join(names)}\na,{cells}\nb,{cells}\n", target="k").notes
+    assert "Each row has 2 channels of 8 steps: x, y." in notes
 
 
 def test_the_file_is_named_with_its_checksum(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ __all__ = ["StoredArray", "stored_array", "stored_arrays"]
 
 _MOST_VALUES = 1 << 31
 _MOST_ARRAYS = 1000
+_BOMB, _DENSEST = 1 << 26, 200
+"""Bytes from which on an array must not be compressed to less than one in so many."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ def stored_arrays(content: Content) -> dict[str, StoredArray]:
     names = [Path(entry.filename).name.removesuffix(".npy") for entry in entries]
     if len(set(names)) < len(names):
         raise DataError(f"{content.path} must hold arrays of different names, but two have the same.")
+    for name, entry in zip(names, entries, strict=True):
+        if entry.file_size > max(_BOMB, _DENSEST * entry.compress_size):
+            raise DataError(
+                f"{content.path}, array {name!r} has {entry.file_size:,} bytes, compressed to {entry.compress_size:,}: less "
+                f"than one in {_DENSEST}, as in files made to fill the memory. Store it with `numpy.savez`, uncompressed."
+            )
     return {
         name: _stored(f"{content.path}, array {name!r}", partial(archive.open, entry), entry.file_size)
         for name, entry in zip(names, entries, strict=True)

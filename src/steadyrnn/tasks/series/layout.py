@@ -1,15 +1,15 @@
 """Whether a row of a table is a step or a series."""
 
+from collections.abc import Sequence
+
 from steadyrnn.errors import ArgumentError, not_among
 
 from .roles import assign_roles, forecasts
 from .settings import SeriesSettings
-from .step_names import are_numbered
+from .step_names import SEVERAL, are_numbered, are_steps
 from .table import Table
 
 __all__ = ["choose_layout"]
-
-_FEWEST = 8
 
 
 def choose_layout(table: Table, settings: SeriesSettings) -> tuple[str, str | None]:
@@ -31,15 +31,24 @@ def _guess(table: Table, settings: SeriesSettings) -> tuple[str, str]:
         return "long", "the task is to forecast"
     if settings.target is not None and not settings.header:
         return "rows", "the file names no columns and there is a target"
-    if _has_steps(table, settings):
-        return "rows", "the columns of numbers are numbered as steps are"
-    return "long", "the columns are not numbered as steps are" if settings.target is not None else "there is no target"
-
-
-def _has_steps(table: Table, settings: SeriesSettings) -> bool:
-    """Say whether there is a target and eight columns of numbers or more, all with numbered names."""
     if settings.target is None:
-        return False
+        return "long", "there is no target"
     roles = assign_roles(table, settings, channels=False)
     names = [column.name for column in roles.others(table) if column.holds_numbers]
-    return len(names) >= _FEWEST and are_numbered(names)
+    numbered = [name for name in names if are_numbered([name])]
+    if len(numbered) < SEVERAL:
+        return "long", "the columns are not numbered as steps are"
+    if len(numbered) == len(names) and are_steps(names):
+        return "rows", "the columns of numbers are numbered as steps are"
+    raise ArgumentError(_say_both(table, names, numbered))
+
+
+def _say_both(table: Table, names: Sequence[str], numbered: Sequence[str]) -> str:
+    """Return why the columns may be steps, or channels, and what to do."""
+    other = next((name for name in names if name not in {*numbered}), None)
+    but = "" if other is None else f", and {other!r} is none of them"
+    return (
+        f"`layout` must be given for {table.source.path}: its columns {numbered[0]!r}, {numbered[1]!r}, ... may be the steps "
+        f"of a series in each row, or {len(numbered)} channels{but}. Use `rows` if a row is a whole series. Use `long` if a "
+        "row is one step; then `series` names the column that tells the series apart, if there are several."
+    )

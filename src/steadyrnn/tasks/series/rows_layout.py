@@ -39,6 +39,8 @@ def read_rows(table: Table, settings: SeriesSettings) -> Reading:
     numbered = any(are_numbered([column.name]) for column in others)  # then an empty column is a step only if it is, too
     columns, notes = number_columns(table, others, lambda name: not numbered or are_numbered([name]))
     channels, grid = _grid(table, columns, settings)
+    if len(channels) > 1:
+        notes.append(f"Each row has {len(channels)} channels of {len(grid[0])} steps: {', '.join(channels[:20])}.")
     cells = np.stack([np.stack([column.numbers for column in line]) for line in grid])  # (D, T, N)
     cells = np.ascontiguousarray(cells.transpose(2, 1, 0))  # (N, T, D)
     kept = _kept_steps(table, cells)
