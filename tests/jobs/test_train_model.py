@@ -16,11 +16,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from steadyrnn.certificates.certify import certify
 from steadyrnn.errors import ArgumentError, ArgumentTypeError, RunError, SteadyError
 from steadyrnn.jobs.certify import certify_run
 from steadyrnn.jobs.evaluate import evaluate_run
 from steadyrnn.jobs.loading import load_trained
-from steadyrnn.jobs.train import TrainedRun
+from steadyrnn.jobs.recipes import configure
+from steadyrnn.jobs.train import TrainedRun, train_network
 from steadyrnn.jobs.train_model import train_model
 from steadyrnn.layers.gru import GRU
 from steadyrnn.layers.lstm import LSTM
@@ -151,6 +153,20 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Task]]] = {
     "a layer alone": lambda: (RNN(D, D, transition="ball"), numbers()),
     "double precision": lambda: (SequenceModel(RNN(D, 4, dtype=torch.float64), D, readout="each"), doubled()),
 }
+
+
+@pytest.mark.parametrize("name", ["spectral", "gru"])
+def test_the_certificate_of_a_run_in_bfloat16_is_that_of_its_float32_weights(name: str, tmp_path: Path) -> None:
+    settings = {"model.width": 4, "task.length": 5, "train.steps": 2, "train.batch_size": 8, "train.autocast": "bfloat16"}
+    made = train_network(configure("addition", name, settings), tmp_path)
+    model = load_trained(made.folder).model
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    bound = made.certificate["certificate"]["input_bound"]
+    assert made.certificate["certificate"] == json.loads(json.dumps(certify(model, bound).to_dict()))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.bfloat16())
+    assert made.certificate["certificate"] != json.loads(json.dumps(certify(model, bound).to_dict()))
 
 
 def doubled() -> Task:

@@ -14,6 +14,7 @@ from .settings import TaskSettings
 __all__ = ["EpochOrder", "check_step", "cut", "split_counts", "stream_rows", "stream_steps"]
 
 _ROUND = 100  # batches that make an epoch of a stream
+_KEPT = 1 << 14  # examples whose order is computed at once, unless a batch spans more epochs
 
 
 def stream_rows(step: int, batch_size: int) -> range:
@@ -69,7 +70,7 @@ class EpochOrder:
 
     Epochs follow each other without a gap: a batch is always full, and one at the end of an epoch goes on into the next. So
     n examples in a row from a multiple of n on are all different, whatever the batch size. A pure function of its arguments;
-    the last order is kept, since the next batch needs it again.
+    the last orders are kept, since the next batch needs them again: of a small set those of many epochs.
 
     Args:
         seed: Numbers the order.
@@ -84,7 +85,7 @@ class EpochOrder:
     def __init__(self, seed: int, count: int) -> None:
         self.seed = seed
         self.count = check_positive_int("count", count)
-        self._kept: tuple[tuple[int, int, torch.device], Tensor] | None = None
+        self._kept: tuple[range, Tensor] = range(0), torch.empty(0)  # which epochs, and their orders one after another
 
     def steps(self, batch_size: int) -> int:
         """Return how many batches it takes to see every example."""
@@ -93,18 +94,21 @@ class EpochOrder:
     def rows(self, step: int, batch_size: int, device: torch.device | str = "cpu") -> Tensor:
         """Return the numbers of the examples of batch ``step``, shape ``(batch_size,)``."""
         wanted = stream_rows(step, batch_size)
-        first, last = wanted[0] // self.count, wanted[-1] // self.count
-        start = wanted[0] - first * self.count
-        return self._orders(first, last, torch.device(device))[start : start + batch_size]
+        first, last = wanted[0] // self.count, wanted[-1] // self.count  # a batch may span many epochs of a small set
+        epochs, orders = self._orders(first, last, torch.device(device))
+        start = wanted[0] - epochs.start * self.count
+        return orders[start : start + batch_size]
 
-    def _orders(self, first: int, last: int, device: torch.device) -> Tensor:
-        """Return the orders of epochs ``first`` to ``last``, one after another, as `permutation` gives each."""
-        key = (first, last, device)
-        if self._kept is None or self._kept[0] != key:
-            epochs = torch.arange(first, last + 1, device=device).unsqueeze(1)  # a batch may span many of a small set
-            words = bits(self.seed, Stream.ORDER, epochs, torch.arange(self.count, device=device))
-            self._kept = key, words.argsort(dim=1, stable=True).flatten()
-        return self._kept[1]
+    def _orders(self, first: int, last: int, device: torch.device) -> tuple[range, Tensor]:
+        """Return epochs with ``first`` to ``last`` among them, and their orders, each as `permutation` gives it."""
+        epochs, orders = self._kept
+        if first not in epochs or last not in epochs or orders.device != device:
+            epochs = range(first, max(last + 1, first + _KEPT // self.count))
+            numbers = torch.arange(epochs.start, epochs.stop, device=device).unsqueeze(1)
+            words = bits(self.seed, Stream.ORDER, numbers, torch.arange(self.count, device=device))
+            orders = words.argsort(dim=1, stable=True).flatten()
+            self._kept = epochs, orders
+        return epochs, orders
 
 
 def check_step(step: int) -> int:

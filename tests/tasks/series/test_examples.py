@@ -31,7 +31,7 @@ def test_windows_score_each_step_of_a_held_out_part_once(lengths: list[int], win
     segments, problem = segments_of(lengths), Problem("classification", True, ("a", "b"), window=window)
     examples = cut_examples(segments, problem, part)
     size = int(segments.stop.max()) + 50
-    flat = Flat(torch.zeros(size, 1), torch.arange(size))  # the class of a step is its row
+    flat = Flat.of(torch.zeros(size, 1), torch.arange(size))  # the class of a step is its row
     scored = Counter[int]()
     for place in range(0, len(examples), 3):
         target = examples.batch(flat, problem, slice(place, place + 3)).target
@@ -61,7 +61,7 @@ def test_a_forecast_and_its_window_lie_in_one_segment_and_each_step_is_forecast_
         return
     owner = {row: place for place in range(len(lengths)) for row in range(segments.start[place], segments.stop[place])}
     size = int(segments.stop.max())
-    flat = Flat(torch.arange(size, dtype=torch.float64).unsqueeze(1), torch.arange(size, dtype=torch.float64).unsqueeze(1))
+    flat = Flat.of(torch.arange(size, dtype=torch.float64).unsqueeze(1), torch.arange(size, dtype=torch.float64).unsqueeze(1))
     for part in ("train", "test"):
         batch = cut_examples(segments, problem, part).batch(flat, problem, slice(None))
         for read, wanted in zip(batch.input[:, :, 0].T.tolist(), batch.target.tolist(), strict=True):
@@ -78,7 +78,7 @@ def test_a_forecast_and_its_window_lie_in_one_segment_and_each_step_is_forecast_
 def test_a_ragged_batch_is_its_series_one_by_one_and_zero_behind_them(lengths: list[int], patch: int, seed: int) -> None:
     series = made(lengths, 2, seed=seed)
     examples = Examples(series.starts, series.lengths, torch.arange(len(lengths)), torch.zeros(len(lengths)).long())
-    flat = Flat(series.values.float(), torch.arange(len(lengths)))
+    flat = Flat.of(series.values.float(), torch.arange(len(lengths)))
     problem = Problem("classification", False, ("a", "b"), patch=patch)
     batch = examples.batch(flat, problem, slice(None))
     steps = [-(-n // patch) for n in lengths]
@@ -121,7 +121,7 @@ def test_a_missing_value_is_zero_and_one_in_its_mask() -> None:
     series = made([50] * 6, 2, numbers(6, each=False), missing=0.3)
     task = make(series, target="p", missing="mask")
     gaps = series.values.isnan()
-    values, mask = task.flat.values.split(2, dim=1)
+    values, mask = task.flat.padded[:-1].split(2, dim=1)
     assert torch.equal(mask, gaps.float())
     assert not values[gaps].any()
     assert torch.equal(values[~gaps], task.prepared.scaling.apply(series.values)[~gaps].float())

@@ -76,7 +76,7 @@ def test_training_is_the_same_bit_for_bit_whatever_validation_and_test_hold(way:
         assert torch.equal(ours.target.nan_to_num(1e9), theirs.target.nan_to_num(1e9))
         output = torch.zeros(*_shape(first, ours.target))
         assert torch.equal(first.loss(output, ours), second.loss(output, theirs))
-    assert not torch.equal(first.flat.values, second.flat.values)
+    assert not torch.equal(first.flat.padded, second.flat.padded)
 
 
 @pytest.mark.parametrize("missing", ["mask", "interpolate"])
@@ -103,11 +103,11 @@ def test_what_a_forecast_reads_does_not_depend_on_what_comes_later(missing: str,
     series = made([60], 2, missing=0.5)
     window = {"bptt": bptt} if bptt else {"window": 6, "stride": 1}
     settings = SeriesSettings(horizon=3, missing=missing, scale="none", **window)  # type: ignore[arg-type]
-    values = prepare(series, settings).flat.values
+    values = prepare(series, settings).flat.padded
     for step in range(1, 39):  # of training
         later = series.values.clone()
         later[step:] = 7.0
-        found = prepare(replace(series, values=later), settings).flat.values
+        found = prepare(replace(series, values=later), settings).flat.padded
         assert torch.equal(found[:step], values[:step])
 
 

@@ -24,7 +24,7 @@ def stream_of(lengths: list[int], bptt: int, horizon: int = 0) -> tuple[StreamPa
     kind = "forecasting" if horizon else "classification"
     problem = Problem(kind, True, ("a",) * max(1, horizon), horizon, bptt=bptt)
     target = rows.double().unsqueeze(1) if horizon else rows
-    return StreamPart(Flat(rows.double().unsqueeze(1), target), segments, problem, "test"), rows_in(segments)
+    return StreamPart(Flat.of(rows.double().unsqueeze(1), target), segments, problem, "test"), rows_in(segments)
 
 
 @given(lengths=LENGTHS, bptt=st.integers(1, 12), rows=st.integers(1, 50))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from steadyrnn.errors import DataError
 
@@ -22,17 +23,22 @@ class Flat:
     """All steps of all series, and their targets.
 
     Args:
-        values: Scaled channels without gaps, float32 (S, D).
+        padded: Scaled channels without gaps and a row of zeros, which is read behind the end of a series, float32 (S + 1, D).
         target: Of each series or each step: classes, int64 (K,), or scaled numbers, float32 (K, C); of a forecast the channels
             to forecast, (S, C).
     """
 
-    values: Tensor
+    padded: Tensor
     target: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor, target: Tensor) -> "Flat":
+        """Return the same of scaled channels (S, D), to which the row of zeros is added."""
+        return cls(pad(values, (0, 0, 0, 1)), target)
 
     def to(self, device: torch.device) -> "Flat":
         """Return the same on a device."""
-        return Flat(self.values.to(device), self.target.to(device))
+        return Flat(self.padded.to(device), self.target.to(device))
 
 
 @dataclass(frozen=True)
@@ -56,29 +62,25 @@ class Examples:
 
     def batch(self, flat: Flat, problem: Problem, rows: Tensor | slice) -> Batch:
         """Return some of the examples as a batch: input (T, B, P D) with P steps read at once, target, lengths if ragged."""
-        x, lengths, at = self.read(flat.values, problem.patch, rows)
+        x, lengths, at = self.read(flat.padded, problem.patch, rows)
         return Batch(x, self._target(flat, problem, rows, at), lengths)
 
-    def read(self, values: Tensor, patch: int, rows: Tensor | slice) -> tuple[Tensor, Tensor | None, Tensor]:
+    def read(self, padded: Tensor, patch: int, rows: Tensor | slice) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return what a network reads of some examples: input, lengths if ragged, and the row of each step, (T / P, B, P).
 
         Args:
-            values: Scaled channels, (S, D).
+            padded: Scaled channels, and a row of zeros behind them, (S + 1, D).
             patch: Steps that are read at once, P.
             rows: Which examples.
         """
         start, length = self.start[rows, None], self.length[rows, None]  # (B, 1)
-        steps, device = -(-length // patch), values.device
+        steps = -(-length // patch)
         most, least = int(steps.max()), int(length.min())
         time = torch.arange(most * patch).view(most, 1, patch)
         at = start + time  # (T / P, B, P)
-        ragged = least < most * patch
-        if ragged:
-            inside = time < length
-            at = torch.where(inside, at, start)
-        x = values.index_select(0, at.flatten().to(device)).unflatten(0, at.shape)  # (T / P, B, P, D)
-        if ragged:
-            x = x.masked_fill_(~inside.to(device).unsqueeze(-1), 0.0)
+        if least < most * patch:
+            at.masked_fill_(time >= length, len(padded) - 1)
+        x = padded.index_select(0, at.flatten().to(padded.device)).unflatten(0, at.shape)  # (T / P, B, P, D)
         lengths = None if int(steps.min()) == most else steps.squeeze(1)
         return x.flatten(2), lengths, at
 
@@ -92,6 +94,7 @@ class Examples:
         if not problem.each:
             return flat.target[self.series[rows].to(device)]
         at = at.squeeze(2)  # where each step has a target, a network reads one at a time
+        at = at.clamp(max=len(flat.target) - 1)  # behind an end there is no target
         target = flat.target[at.to(device)]  # (T, B) or (T, B, C)
         time = torch.arange(len(at)).unsqueeze(1)
         counts = ((time < length) & (time >= self.silent[rows])).to(device)

@@ -120,19 +120,19 @@ def prepare_parts(
     scaling = fit_scaling(every.values, used, settings.scale, every.channels) if scalings is None else scalings[0]
     values = fill_missing(every, parts, scaling, settings.missing, problem.kind != "forecasting")
     if problem.kind == "classification":
-        flat = Flat(values, target.long())
+        flat = Flat.of(values, target.long())
         return Prepared(every, settings, problem, parts, scaling, Scaling((), ()), flat, class_weights)
     if problem.kind == "forecasting":
         chosen = [every.channels.index(name) for name in _forecast_names(every, settings)]
         own = Scaling(tuple(scaling.mean[at] for at in chosen), tuple(scaling.deviation[at] for at in chosen))
         future = own.apply(every.values[:, chosen]).float()  # one that is missing stays so, and does not count
-        return Prepared(every, settings, problem, parts, scaling, own, Flat(values, future))
+        return Prepared(every, settings, problem, parts, scaling, own, Flat.of(values, future))
     if scalings is None:
         counted = used if problem.each else _series_of(parts["train"], every.count)
         own = fit_scaling(target, counted, settings.scale, problem.outputs)
     else:
         own = scalings[1]
-    return Prepared(every, settings, problem, parts, scaling, own, Flat(values, own.apply(target).float()))
+    return Prepared(every, settings, problem, parts, scaling, own, Flat.of(values, own.apply(target).float()))
 
 
 def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping[str, Any]) -> Prepared:

@@ -47,9 +47,8 @@ class StreamPart:
         place = time + length * torch.arange(batch_size)  # (T, B)
         inside = place < len(self.rows)
         place = place.clamp(max=len(self.rows) - 1)
-        at = self.rows[place]
-        device = self.flat.values.device
-        x = self.flat.values[at.to(device)] * inside.unsqueeze(-1).to(device)
+        at, padded = self.rows[place], self.flat.padded
+        x = padded[at.masked_fill(~inside, len(padded) - 1).to(padded.device)]
         return Batch(x, self._target(at, inside & self.scored[place]), fresh=number == 0)
 
     def _target(self, at: Tensor, counts: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ class SeriesTask(Task):
     def interface(self) -> Interface:
         """Channels in, those of several steps side by side where they are read at once; classes or numbers out."""
         problem = self.problem
-        inputs = self.flat.values.shape[1] * problem.patch
+        inputs = self.flat.padded.shape[1] * problem.patch
         reads = "each" if problem.each else "last"
         return Interface(inputs, len(problem.outputs), reads=reads, carries_state=problem.bptt is not None)
 
