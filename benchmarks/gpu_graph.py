@@ -28,7 +28,7 @@ def recipes() -> dict[str, tuple[torch.nn.Module, Any, TrainSettings]]:
     def settings(batch: int, name: str = "adam") -> TrainSettings:
         return TrainSettings(batch_size=batch, device="cuda", optimizer=OptimizerSettings(name), clip=ClipSettings(norm=1.0))
 
-    def last(layer: torch.nn.Module) -> torch.nn.Module:
+    def last(layer: sr.RNN | sr.LSTM) -> torch.nn.Module:
         return SequenceModel(layer, 1)
 
     spectral = Spectral(reflectors=16, radius=0.01)
