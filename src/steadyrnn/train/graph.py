@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from steadyrnn.activations import Activation
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Task
 
@@ -237,8 +236,8 @@ def _reason_against_module(module: nn.Module) -> str:
         return f"is a {type(module).__name__}, a class of your own; `graph='on'` captures it all the same"
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return "has hooks; `graph='on'` captures them all the same"
-    activations = (value for value in vars(module).values() if isinstance(value, Activation))
-    for part in (*activations, getattr(module, "cell", None)):
+    for name in ("cell", "activation", "nonlinearity"):
+        part = getattr(module, name, None)
         if next(_own_code(part), None):
             return f"has a {type(part).__name__}, a class of your own; `graph='on'` captures it all the same"
     return ""
