@@ -10,13 +10,11 @@ from steadyrnn.errors import ArgumentError
 
 from .base import Batch, Interface
 from .curriculum import GrowingTask
-from .hashing import Stream, integers, uniform
+from .hashing import Stream, bits, to_integers_, to_uniform_
 from .scoring import RegressionTask
 from .settings import AdditionSettings
 
 __all__ = ["Addition"]
-
-_FIRST_MARK, _SECOND_MARK = -1, -2  # positions of draws; those from 0 on are the numbers
 
 
 class Addition(GrowingTask, RegressionTask):
@@ -67,14 +65,14 @@ class Addition(GrowingTask, RegressionTask):
         return {"loss": 1 / 6}
 
     def _examples(self, stream: Stream, index: Tensor) -> Batch:
-        seed, length = self.settings.seed, self.settings.length
-        steps = torch.arange(length, device=self.device).unsqueeze(1)  # (T, 1)
-        numbers = uniform(seed, stream, index, steps)  # (T, B)
-        half = length // 2
-        first = integers(seed, stream, index, _FIRST_MARK, below=half)  # (B,)
-        second = integers(seed, stream, index, _SECOND_MARK, below=length - half) + half
-        marks = torch.zeros_like(numbers)
-        at = torch.stack([first, second])  # (2, B)
+        length, half = self.settings.length, self.settings.length // 2
+        places = torch.arange(-2, length, device=self.device).unsqueeze(1)  # (2 + T, 1): second mark, first mark, numbers
+        words = bits(self.settings.seed, stream, index, places)  # at once, which takes half of the time
+        second = to_integers_(words[0], length - half) + half
+        at = torch.stack([to_integers_(words[1], half), second])  # (2, B)
+        pairs = words.new_zeros(length, words.shape[1], 2, dtype=torch.float32)
+        numbers, marks = pairs.unbind(-1)  # each (T, B)
+        numbers.copy_(to_uniform_(words[2:]))
         marks.scatter_(0, at, 1.0)
         a, b = numbers.gather(0, at)
-        return Batch(input=torch.stack([numbers, marks], dim=-1), target=(a + b).unsqueeze(-1))
+        return Batch(input=pairs, target=(a + b).unsqueeze(-1))

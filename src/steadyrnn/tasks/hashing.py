@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrnn.errors import ArgumentError
 
-__all__ = ["Stream", "bits", "gaussian", "integers", "permutation", "uniform"]
+__all__ = ["Stream", "bits", "gaussian", "integers", "permutation", "to_integers_", "to_uniform_", "uniform"]
 
 _WORD = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, the step of splitmix64
@@ -81,7 +81,7 @@ def uniform(
         >>> bool((uniform(0, Stream.TRAIN, torch.arange(1000), 0) < 1).all())
         True
     """
-    return _upper_(bits(seed, stream, index, position, device), 24).float().mul_(2.0**-24)
+    return to_uniform_(bits(seed, stream, index, position, device))
 
 
 def integers(
@@ -106,7 +106,7 @@ def integers(
     """
     if not 1 <= below <= 1 << 31:
         raise ArgumentError(f"`below` must be an integer from 1 to 2^31, but is {below}.")
-    return _upper_(bits(seed, stream, index, position, device), 32).mul_(below).bitwise_right_shift_(32)
+    return to_integers_(bits(seed, stream, index, position, device), below)
 
 
 def gaussian(
@@ -149,6 +149,26 @@ def permutation(seed: int, stream: int, n: int, device: torch.device | str | Non
         tensor([0, 1, 2, 3, 4])
     """
     return bits(seed, stream, index, torch.arange(n, device=device)).argsort(stable=True)
+
+
+def to_uniform_(word: Tensor) -> Tensor:
+    """Return what :func:`uniform` makes of 64 random bits, which are overwritten.
+
+    Example:
+        >>> to_uniform_(torch.tensor([1 << 62, 3 << 61]))
+        tensor([0.2500, 0.3750])
+    """
+    return _upper_(word, 24).float().mul_(2.0**-24)
+
+
+def to_integers_(word: Tensor, below: int) -> Tensor:
+    """Return what :func:`integers` makes of 64 random bits, in their place.
+
+    Example:
+        >>> to_integers_(torch.tensor([1 << 62, -1]), 10)
+        tensor([2, 9])
+    """
+    return _upper_(word, 32).mul_(below).bitwise_right_shift_(32)
 
 
 def _mix_number(word: int) -> int:
