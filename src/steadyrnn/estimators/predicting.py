@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from steadyrnn.constraints.slot import cached
-from steadyrnn.tasks.series.examples import Examples
+from steadyrnn.tasks.series.examples import Examples, Flat
 from steadyrnn.tasks.series.scaling import fill_missing
 from steadyrnn.train.device import choose_device, device_context
 from steadyrnn.train.settings import TrainSettings
@@ -43,9 +43,9 @@ def run_model(
         where = choose_device(device)
         wide = copy.deepcopy(model).double().to(where).eval()
         flat, examples = _read(learned, values)
-        flat = flat.double().to(where)
+        flat = flat.to(where)
         order = examples.length.argsort(descending=True, stable=True)
-        rows = max(1, min(_ROWS, _NUMBERS // max(1, int(examples.length.max()) * flat.shape[1])))
+        rows = max(1, min(_ROWS, _NUMBERS // max(1, int(examples.length.max()) * flat.padded.shape[1])))
         found = []
         for part in order.split(rows):
             x, lengths, _ = examples.read(flat, learned.problem.patch, part)
@@ -65,9 +65,11 @@ def largest_input(learned: Learned, values: Sequence[NDArray[np.float64]]) -> fl
     return largest
 
 
-def _read(learned: Learned, values: Sequence[NDArray[np.float64]]) -> tuple[Tensor, Examples]:
-    """Return scaled series without gaps, (S, F), and each series as an example."""
+def _read(learned: Learned, values: Sequence[NDArray[np.float64]]) -> tuple[Flat, Examples]:
+    """Return scaled series without gaps and without targets, in float64, and each series as an example."""
     series = make_set(values, None)
     every = whole(series)
-    flat = fill_missing(series, {"all": every}, learned.scaling, learned.settings.missing)
-    return flat, Examples(every.start, every.lengths, every.series, torch.zeros_like(every.start))
+    scaled = fill_missing(series, {"all": every}, learned.scaling, learned.settings.missing).double()
+    return Flat.of(scaled, scaled.new_empty(0)), Examples(
+        every.start, every.lengths, every.series, torch.zeros_like(every.start)
+    )

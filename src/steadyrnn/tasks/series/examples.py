@@ -62,14 +62,14 @@ class Examples:
 
     def batch(self, flat: Flat, problem: Problem, rows: Tensor | slice) -> Batch:
         """Return some of the examples as a batch: input (T, B, P D) with P steps read at once, target, lengths if ragged."""
-        x, lengths, at = self.read(flat.padded, problem.patch, rows)
+        x, lengths, at = self.read(flat, problem.patch, rows)
         return Batch(x, self._target(flat, problem, rows, at), lengths)
 
-    def read(self, padded: Tensor, patch: int, rows: Tensor | slice) -> tuple[Tensor, Tensor | None, Tensor]:
+    def read(self, flat: Flat, patch: int, rows: Tensor | slice) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return what a network reads of some examples: input, lengths if ragged, and the row of each step, (T / P, B, P).
 
         Args:
-            padded: Scaled channels, and a row of zeros behind them, (S + 1, D).
+            flat: Scaled channels; targets are not read.
             patch: Steps that are read at once, P.
             rows: Which examples.
         """
@@ -79,8 +79,8 @@ class Examples:
         time = torch.arange(most * patch).view(most, 1, patch)
         at = start + time  # (T / P, B, P)
         if least < most * patch:
-            at.masked_fill_(time >= length, len(padded) - 1)
-        x = padded.index_select(0, at.flatten().to(padded.device)).unflatten(0, at.shape)  # (T / P, B, P, D)
+            at.masked_fill_(time >= length, len(flat.padded) - 1)
+        x = flat.padded.index_select(0, at.flatten().to(flat.padded.device)).unflatten(0, at.shape)  # (T / P, B, P, D)
         lengths = None if int(steps.min()) == most else steps.squeeze(1)
         return x.flatten(2), lengths, at
 
