@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -35,15 +35,9 @@ _RATE = 3e-3
 Numbers = NDArray[np.float64]
 
 
-class SequenceEstimator(BaseEstimator, ABC):  # type: ignore[misc]
-    """An estimator on series with the contract of scikit-learn.
+class Attributes:
+    """Types of what is there once an estimator is fitted; no parameters."""
 
-    Parameters are stored as they are, and checked when it is fitted. Attributes with an underscore at the end are there
-    afterwards. The random states of the process stay as they are.
-    """
-
-    _kind: ClassVar[str]
-    _target_checks: ClassVar[dict[str, Any]] = {}
     model_: nn.Module
     n_features_in_: int
     n_channels_in_: int
@@ -55,44 +49,36 @@ class SequenceEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     run_folder_: Path | None
     _optimizer: dict[str, Any] | None
 
-    def __init__(
-        self,
-        model: str = "auto",
-        *,
-        want: str | None = None,
-        width: int | None = None,
-        model_options: dict[str, Any] | None = None,
-        epochs: int = 200,
-        batch_size: int = 32,
-        learning_rate: float | None = None,
-        validation_fraction: float = 0.15,
-        patience: int | None = 30,
-        missing: str = "refuse",
-        scale: str = "standard",
-        patch: int | None = None,
-        random_state: Any = None,
-        device: str = "auto",
-        threads: int | None = None,
-        runs: str | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.want = want
-        self.width = width
-        self.model_options = model_options
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.missing = missing
-        self.scale = scale
-        self.patch = patch
-        self.random_state = random_state
-        self.device = device
-        self.threads = threads
-        self.runs = runs
-        self.verbose = verbose
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SequenceEstimator(Attributes, BaseEstimator, ABC):  # type: ignore[misc]
+    """An estimator on series with the contract of scikit-learn.
+
+    Its fields are its parameters: they make the constructor whose signature scikit-learn reads. They are stored as they are,
+    and checked when it is fitted. Attributes with an underscore at the end are there afterwards. The random states of the
+    process stay as they are.
+    """
+
+    _kind: ClassVar[str]
+    _target_checks: ClassVar[dict[str, Any]] = {}
+
+    model: str = field(default="auto", kw_only=False)
+    want: str | None = None
+    width: int | None = None
+    model_options: dict[str, Any] | None = None
+    epochs: int = 200
+    batch_size: int = 32
+    learning_rate: float | None = None
+    validation_fraction: float = 0.15
+    patience: int | None = 30
+    missing: str = "refuse"
+    scale: str = "standard"
+    patch: int | None = None
+    random_state: Any = None
+    device: str = "auto"
+    threads: int | None = None
+    runs: str | None = None
+    verbose: int = 0
 
     def certify(self, input_bound: float | None = None, *, effort: str = "auto") -> AnyCertificate:
         """Say with proof how the network behaves.

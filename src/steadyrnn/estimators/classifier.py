@@ -1,5 +1,6 @@
 """Classes of series, with the contract of scikit-learn."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = ["SequenceClassifier"]
 Numbers = NDArray[np.float64]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     """Name the class of each series.
 
@@ -78,34 +80,7 @@ class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[mi
 
     _kind = "classification"
 
-    def __init__(
-        self,
-        model: str = "auto",
-        *,
-        want: str | None = None,
-        width: int | None = None,
-        model_options: dict[str, Any] | None = None,
-        epochs: int = 200,
-        batch_size: int = 32,
-        learning_rate: float | None = None,
-        validation_fraction: float = 0.15,
-        patience: int | None = 30,
-        missing: str = "refuse",
-        scale: str = "standard",
-        patch: int | None = None,
-        class_weight: Any = None,
-        random_state: Any = None,
-        device: str = "auto",
-        threads: int | None = None,
-        runs: str | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            model, want=want, width=width, model_options=model_options, epochs=epochs, batch_size=batch_size,
-            learning_rate=learning_rate, validation_fraction=validation_fraction, patience=patience, missing=missing,
-            scale=scale, patch=patch, random_state=random_state, device=device, threads=threads, runs=runs, verbose=verbose,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train a fresh network.

@@ -1,5 +1,6 @@
 """The next steps of series, with the parts of scikit-learn's contract that make sense for them."""
 
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = ["SequenceForecaster"]
 Numbers = NDArray[np.float64]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceForecaster(SequenceEstimator):
     """Forecast the next steps of one or several series.
 
@@ -69,38 +71,10 @@ class SequenceForecaster(SequenceEstimator):
 
     _kind = "forecasting"
 
-    def __init__(
-        self,
-        horizon: int = 1,
-        *,
-        window: int | None = None,
-        targets: Any = None,
-        model: str = "auto",
-        want: str | None = None,
-        width: int | None = None,
-        model_options: dict[str, Any] | None = None,
-        epochs: int = 200,
-        batch_size: int = 32,
-        learning_rate: float | None = None,
-        validation_fraction: float = 0.15,
-        patience: int | None = 30,
-        missing: str = "refuse",
-        scale: str = "standard",
-        patch: int | None = None,
-        random_state: Any = None,
-        device: str = "auto",
-        threads: int | None = None,
-        runs: str | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            model, want=want, width=width, model_options=model_options, epochs=epochs, batch_size=batch_size,
-            learning_rate=learning_rate, validation_fraction=validation_fraction, patience=patience, missing=missing,
-            scale=scale, patch=patch, random_state=random_state, device=device, threads=threads, runs=runs, verbose=verbose,
-        )  # fmt: skip
-        self.horizon = horizon
-        self.window = window
-        self.targets = targets
+    horizon: int = field(default=1, kw_only=False)
+    window: int | None = None
+    targets: Any = None
+    model: str = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train a fresh network.
