@@ -1,6 +1,5 @@
 """steadyrnn convert: what it writes can be loaded, and computes what the run's layer computes."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -18,16 +17,7 @@ from steadyrnn.jobs.conversions import FORMS, ConversionOptions
 from steadyrnn.jobs.loading import load_trained
 from steadyrnn.models.truncated import recurrent_part
 from tests.cli.program import QUICK, Program
-
-
-def loaded(folder: Path) -> nn.Module:
-    """Run the file that a conversion wrote."""
-    spec = importlib.util.spec_from_file_location("load", folder / "load.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.load()
+from tests.support.conversions import loaded
 
 
 def logits(model: nn.Module, x: torch.Tensor) -> torch.Tensor:

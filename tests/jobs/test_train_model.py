@@ -1,6 +1,5 @@
 """A run folder that was made in Python: every command of the program works on it."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -40,6 +39,7 @@ from steadyrnn.train.settings import ProbeSettings, TrainSettings
 from steadyrnn.train.trainer import train
 from tests.cli.program import Done, Program
 from tests.jobs.python_runs import SETTINGS, D, N, Own, OwnTask, T, classes, model, numbers, part, rows
+from tests.support.conversions import loaded
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,17 +60,6 @@ def on(program: Program, folder: Path, *words: str) -> Done:
     """Run a command on a folder: its first word is the command."""
     command, *rest = words
     return program(command, os.fspath(folder), *rest)
-
-
-def loaded(folder: Path) -> nn.Module:
-    """Return the model that a conversion's ``load.py`` loads."""
-    spec = importlib.util.spec_from_file_location("made_in_python", folder / "load.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made: nn.Module = module.load()
-    return made
 
 
 def test_the_folder_has_what_a_run_of_the_program_has(whole: TrainedRun) -> None:

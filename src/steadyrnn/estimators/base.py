@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,49 @@ from .parameters import check_parameters, dotted_settings, draw_seed
 from .predicting import largest_input, run_model
 from .preparing import Learned, make_set, make_task, make_task_alike
 
-__all__ = ["SequenceEstimator"]
+__all__ = ["SequenceEstimator", "with_shared_parameters"]
 
 _RATE = 3e-3
 """Learning rate of a network that learns from batches of series only, where none is given: there is nothing to test one on."""
 
 Numbers = NDArray[np.float64]
+
+_SHARED = """\
+model: The network, by its name in the program, such as ``"gru"`` or ``"stable-spectral"``; ``"auto"`` chooses one.
+        want: What is wanted of it, where it is chosen: ``"memory"``, ``"stability"`` or ``"speed"``; None is accuracy.
+        width: Units; None is the network's own number.
+        model_options: Further options of the network, such as ``{"reflectors": 8}``.
+        epochs: Passes through the training examples, at most: whole series, or the windows of a forecaster.
+        batch_size: Examples of an optimizer step.
+        learning_rate: None finds one by a short test.
+        validation_fraction: Of the series of each class, of the series, or of the steps at the end of each series that is
+            forecast; 0 holds nothing out.
+        patience: Validations without a better score after which training stops; None never stops early.
+        missing: What becomes of NaN: ``"refuse"``, ``"interpolate"`` or ``"mask"``.
+        scale: ``"standard"``: each channel, and each number to predict, has mean 0 and deviation 1 on the training part;
+            ``"none"``.
+        patch: Steps that the network reads at once; None chooses by the length.
+        random_state: A seed, a ``RandomState`` or None, as in scikit-learn.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        threads: CPU threads; None leaves torch's number.
+        runs: A folder: ``fit`` leaves a run folder in it, on which ``steadyrnn eval``, ``certify``, ``convert`` and ``report``
+            work. None leaves none.
+        verbose: 1 shows progress."""
+_MARK = "<parameters of every estimator>"
+
+Estimator = TypeVar("Estimator", bound=type)
+
+
+def with_shared_parameters(estimator: Estimator) -> Estimator:
+    """Write the parameters that every estimator has into the class's docstring, in place of their mark.
+
+    Example:
+        >>> "learning_rate: None finds" in sr.SequenceForecaster.__doc__
+        True
+    """
+    if estimator.__doc__ is not None:  # python -OO leaves none
+        estimator.__doc__ = estimator.__doc__.replace(_MARK, _SHARED)
+    return estimator
 
 
 class Attributes:

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from steadyrnn.errors import ArgumentError, DataError
 from steadyrnn.tasks.series.records import RawTarget
 
-from .base import SequenceEstimator
+from .base import SequenceEstimator, with_shared_parameters
 
 __all__ = ["SequenceClassifier"]
 
 Numbers = NDArray[np.float64]
 
 
+@with_shared_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     """Name the class of each series.
@@ -33,25 +34,8 @@ class SequenceClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[mi
     on those beside it.
 
     Args:
-        model: The network, by its name in the program, such as ``"gru"`` or ``"stable-spectral"``; ``"auto"`` chooses one.
-        want: What is wanted of it, where it is chosen: ``"memory"``, ``"stability"`` or ``"speed"``; None is accuracy.
-        width: Units; None is the network's own number.
-        model_options: Further options of the network, such as ``{"reflectors": 8}``.
-        epochs: Passes through the training series, at most.
-        batch_size: Series of an optimizer step.
-        learning_rate: None finds one by a short test.
-        validation_fraction: Of the series of each class; 0 holds nothing out.
-        patience: Validations without a better score after which training stops; None never stops early.
-        missing: What becomes of NaN: ``"refuse"``, ``"interpolate"`` or ``"mask"``.
-        scale: ``"standard"``: each channel has mean 0 and deviation 1 on the training series; ``"none"``.
-        patch: Steps that the network reads at once; None chooses by the length.
+        <parameters of every estimator>
         class_weight: None; ``"balanced"``; or a dictionary from labels to weights in the loss.
-        random_state: A seed, a ``RandomState`` or None, as in scikit-learn.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        threads: CPU threads; None leaves torch's number.
-        runs: A folder: ``fit`` leaves a run folder in it, on which ``steadyrnn eval``, ``certify``, ``convert`` and ``report``
-            work. None leaves none.
-        verbose: 1 shows progress.
 
     Attributes:
         classes_: The labels, in order.

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from steadyrnn.errors import ArgumentError, ShapeError, not_among
 from steadyrnn.tasks.series.settings import SeriesSettings
 
-from .base import SequenceEstimator
+from .base import SequenceEstimator, with_shared_parameters
 from .inputs import Series, is_several, read_array
 from .parameters import positive_int
 from .preparing import channel_names
@@ -23,6 +23,7 @@ __all__ = ["SequenceForecaster"]
 Numbers = NDArray[np.float64]
 
 
+@with_shared_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceForecaster(SequenceEstimator):
     """Forecast the next steps of one or several series.
@@ -38,23 +39,7 @@ class SequenceForecaster(SequenceEstimator):
         horizon: Steps to forecast.
         window: Steps that are read; None chooses by horizon and length.
         targets: Channels to forecast, as numbers from 0, or names of columns where ``X`` is a frame; None is all.
-        model: The network, by its name in the program; ``"auto"`` chooses one.
-        want: What is wanted of it, where it is chosen: ``"memory"``, ``"stability"`` or ``"speed"``; None is accuracy.
-        width: Units; None is the network's own number.
-        model_options: Further options of the network.
-        epochs: Passes through the training windows, at most.
-        batch_size: Windows of an optimizer step.
-        learning_rate: None finds one by a short test.
-        validation_fraction: Of the steps, at the end of each series; 0 holds nothing out.
-        patience: Validations without a better score after which training stops; None never stops early.
-        missing: What becomes of NaN: ``"refuse"``, ``"interpolate"`` or ``"mask"``.
-        scale: ``"standard"``: each channel has mean 0 and deviation 1 on the training steps; ``"none"``.
-        patch: Steps that the network reads at once; None chooses by the window.
-        random_state: A seed, a ``RandomState`` or None, as in scikit-learn.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        threads: CPU threads; None leaves torch's number.
-        runs: A folder: ``fit`` leaves a run folder in it. None leaves none.
-        verbose: 1 shows progress.
+        <parameters of every estimator>
 
     Attributes:
         window_: Steps that are read.

@@ -10,11 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from steadyrnn.tasks.series.records import RawTarget
 
-from .base import SequenceEstimator
+from .base import SequenceEstimator, with_shared_parameters
 
 __all__ = ["SequenceRegressor"]
 
 
+@with_shared_parameters
 class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     """Predict one or several numbers of each series.
 
@@ -22,23 +23,7 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
     predictions are in the units of ``y``.
 
     Args:
-        model: The network, by its name in the program; ``"auto"`` chooses one.
-        want: What is wanted of it, where it is chosen: ``"memory"``, ``"stability"`` or ``"speed"``; None is accuracy.
-        width: Units; None is the network's own number.
-        model_options: Further options of the network, such as ``{"reflectors": 8}``.
-        epochs: Passes through the training series, at most.
-        batch_size: Series of an optimizer step.
-        learning_rate: None finds one by a short test.
-        validation_fraction: Of the series; 0 holds nothing out.
-        patience: Validations without a better score after which training stops; None never stops early.
-        missing: What becomes of NaN: ``"refuse"``, ``"interpolate"`` or ``"mask"``.
-        scale: ``"standard"``: channels and targets have mean 0 and deviation 1 on the training series; ``"none"``.
-        patch: Steps that the network reads at once; None chooses by the length.
-        random_state: A seed, a ``RandomState`` or None, as in scikit-learn.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        threads: CPU threads; None leaves torch's number.
-        runs: A folder: ``fit`` leaves a run folder in it. None leaves none.
-        verbose: 1 shows progress.
+        <parameters of every estimator>
 
     Example:
         >>> import numpy as np

@@ -12,7 +12,7 @@ from .arff_grammar import Attribute, read_header, read_values, unquoted
 from .channel_names import keep_channels, number_channels
 from .files import Content
 from .long_layout import read_long
-from .number_text import parse_numbers
+from .number_text import parse_dimension, parse_numbers
 from .reading import Reading, find_step
 from .records import SeriesSet
 from .roles import assign_roles, forecasts
@@ -141,13 +141,7 @@ def _dimensions(bag: str, attribute: Attribute, where: str) -> Numbers:
         fields = text.split(",")
         if len(fields) != attribute.length:
             raise DataError(f"{where}, dimension {place} must have {attribute.length} values, but has {len(fields)}.")
-        numbers = parse_numbers(fields)
-        if isinstance(numbers, int):
-            raise DataError(
-                f"{where}, dimension {place}, value {numbers + 1} must be a finite number, but is "
-                f"{fields[numbers].strip()[:40]!r}. A missing value is ?."
-            )
-        channels.append(numbers)
+        channels.append(parse_dimension(fields, f"{where}, dimension {place}"))
     values = np.array(channels).T
     there = np.flatnonzero(~np.isnan(values).all(1))
     if not len(there):

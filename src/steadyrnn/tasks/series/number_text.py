@@ -3,9 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from steadyrnn.errors import DataError
+
 from .table import MISSING
 
-__all__ = ["is_number", "parse_numbers"]
+__all__ = ["is_number", "parse_dimension", "parse_numbers"]
 
 _MISSING = frozenset(MISSING)
 
@@ -40,4 +42,25 @@ def parse_numbers(fields: Sequence[str]) -> list[float] | int:
             numbers.append(number)
         else:
             return place
+    return numbers
+
+
+def parse_dimension(fields: Sequence[str], where: str) -> list[float]:
+    """Return the numbers of a channel, NaN where one is missing.
+
+    Args:
+        fields: As they stand in the file.
+        where: What errors begin with: file, line and dimension.
+
+    Raises:
+        DataError: One is not a finite number.
+
+    Example:
+        >>> parse_dimension(["1", "?"], "a.ts, line 3, dimension 1")
+        [1.0, nan]
+    """
+    numbers = parse_numbers(fields)
+    if isinstance(numbers, int):
+        found = fields[numbers].strip()[:40]
+        raise DataError(f"{where}, value {numbers + 1} must be a finite number, but is {found!r}. A missing value is ? or NaN.")
     return numbers

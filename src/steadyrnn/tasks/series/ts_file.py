@@ -9,7 +9,7 @@ from steadyrnn.errors import ArgumentError, DataError, suggestion
 
 from .channel_names import keep_channels, number_channels
 from .files import Content
-from .number_text import parse_numbers
+from .number_text import parse_dimension, parse_numbers
 from .reading import Reading, find_step
 from .records import RawTarget, SeriesSet
 from .roles import forecasts
@@ -124,14 +124,7 @@ def _series(dimensions: list[str], header: _Header, where: str) -> Numbers:
             raise DataError(
                 f"{where}, dimension {place} has time stamps, which are not read. Write CSV, with a column of times."
             )
-        fields = text.split(",")
-        numbers = parse_numbers(fields)
-        if isinstance(numbers, int):
-            raise DataError(
-                f"{where}, dimension {place}, value {numbers + 1} must be a finite number, but is "
-                f"{fields[numbers].strip()[:40]!r}. A missing value is ? or NaN."
-            )
-        channels.append(numbers)
+        channels.append(parse_dimension(text.split(","), f"{where}, dimension {place}"))
     steps = header.length or len(channels[0])
     for place, numbers in enumerate(channels, 1):
         if len(numbers) != steps:
