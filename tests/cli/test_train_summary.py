@@ -44,7 +44,7 @@ class Table:
     [(2.26516e07, "none (2.26516e+07)"), (1.0000008, "none (1.00001)"), ("inf", "none"), (0.81, "0.81")],
 )
 def test_what_is_not_below_one_is_no_contraction(contraction: Any, shown: str) -> None:
-    configuration = SimpleNamespace(model=SimpleNamespace(name="rnn"), label="addition", to_dict=dict)
+    configuration = SimpleNamespace(model=SimpleNamespace(name="rnn"), label="addition", scored_part="validation", to_dict=dict)
     request: Any = SimpleNamespace(configuration=configuration)
     certificate = {"contraction": contraction, "stable": contraction == 0.81, "regime": "unknown"}
     facts = {"model": "", "parameters": 1, "metric": "mse", "baselines": {}}

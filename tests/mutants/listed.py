@@ -282,10 +282,10 @@ _TASKS = [
            "symbols[self.settings.delay + _MESSAGE - 1] = _GO", "symbols[self.settings.delay + _MESSAGE] = _GO",
            ("tasks/test_copying.py::test_a_sequence_is_as_the_paper_writes_it",)),
     Mutant("both marks of the addition task in the first half", "tasks/addition.py",
-           "below=length - half) + half", "below=half)",
+           "to_integers_(words[0], length - half) + half", "to_integers_(words[0], half)",
            ("tasks/test_addition.py::test_two_numbers_are_marked_one_in_each_half",)),
     Mutant("an epoch starts over before it is through", "tasks/splits.py",
-           "start = wanted[0] - first * self.count", "start = 0",
+           "start = wanted[0] - epochs.start * self.count", "start = 0",
            ("tasks/test_splits.py::test_an_epoch_has_every_example_once_in_the_order_of_its_permutation",)),
 ]  # fmt: skip
 
