@@ -235,9 +235,10 @@ def test_other_data_must_have_the_channels_and_classes_of_the_training(program: 
     run = trained(program, *WAVES)["run"]
     text = Path("waves.csv").read_text(encoding="utf-8")
     Path("other.csv").write_text(text.replace("x,y", "x,z"), encoding="utf-8")
-    complains(program("eval", run, "--data", "other.csv"), 3, "must have the channels x, y, but have x, z")
+    refusal = "other.csv must have the channels of the training series, x, y, but has no 'y' and 'z'"
+    complains(program("eval", run, "--data", "other.csv"), 3, refusal)
     Path("other.csv").write_text(text.replace(",a\n", ",c\n"), encoding="utf-8")
-    complains(program("eval", run, "--data", "other.csv"), 3, "has the class 'c'")
+    complains(program("eval", run, "--data", "other.csv"), 3, "other.csv` has the class 'c'")
     one = [text.splitlines()[0], *(line for line in text.splitlines() if line.endswith(",a"))]
     Path("other.csv").write_text("\n".join(one) + "\n", encoding="utf-8")
     assert program("eval", run, "--data", "other.csv", "--json").status == 0  # one class alone can be scored

@@ -46,4 +46,4 @@ def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
         if [file["sha256"] for file in task.data_facts()["files"]] != before:
             raise RunError(f"`{trained.run.folder}` was trained on other data: {settings.test_data} has changed since.")
         return task, True
-    return task_from(prepare_as(series, settings, noted["preparation"])), False
+    return task_from(prepare_as(series, replace(settings, test_data=str(data)), noted["preparation"])), False

@@ -157,6 +157,16 @@ def test_test_series_of_a_file_are_the_test_part_and_nothing_else_is() -> None:
     assert sorted(parts["train"].series.tolist() + parts["validation"].series.tolist()) == [*range(10)]
 
 
+@pytest.mark.parametrize("each", [True, False])
+def test_by_time_beside_a_test_file_validation_goes_on_to_the_last_date(each: bool) -> None:
+    times = torch.arange(100, dtype=torch.float64)
+    series = made([10] * 10, target=classes(100 if each else 10, each=each), times=times)
+    test = made([6] * 2, target=classes(12 if each else 2, each=each), times=times[:12])
+    settings = SeriesSettings(target="kind", split="time", validation=0.2, test_data="more.csv")
+    parts = prepare(series, settings, test).parts
+    assert [rows_of(parts[part]) for part in PARTS] == [[*range(80)], [*range(80, 100)], [*range(100, 112)]]
+
+
 @given(seed=st.integers(0, 20))
 def test_the_draw_depends_on_the_seed_alone(seed: int) -> None:
     series = made([3] * 20, target=classes(20, each=False))

@@ -49,7 +49,7 @@ def test_a_class_of_one_member_stays_in_training() -> None:
 def test_test_series_must_have_the_channels_and_the_target_of_the_others() -> None:
     series = made([5] * 6, 2, numbers(6, each=False))
     for test, message in (
-        (made([5] * 3, 1, numbers(3, each=False)), "must have the channels of the others"),
+        (made([5] * 3, 1, numbers(3, each=False)), "must have the channels of the training series, .*, but has"),
         (made([5] * 3, 2), "must both have a target"),
         (made([5] * 3, 2, classes(3, each=False)), "must have the target of the others"),
         (made([5] * 3, 2, numbers(3, each=False, columns=2)), "must have the target of the others"),
@@ -69,7 +69,7 @@ def test_other_series_are_prepared_as_those_of_the_training(missing: str) -> Non
     assert found.interface == trained.interface
     scored = torch.cat([batch.target for batch in found.batches("test", 3)])
     assert scored.tolist() == [0, 1, 0, 1]
-    with pytest.raises(DataError, match="must have the channels x, y, but have x"):
+    with pytest.raises(DataError, match="must have the channels of the training series, x, y, but has no 'y'"):
         prepare_as(made([9], 1, classes(1, each=False)), settings, trained.data_facts()["preparation"])
     with pytest.raises(DataError, match="has the class 'c'"):
         prepare_as(made([9] * 3, 2, classes(3, 3, each=False)), settings, trained.data_facts()["preparation"])

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from .reading import Reading
-from .records import SeriesSet
+from .records import RawTarget, SeriesSet
 from .roles import Roles, assign_roles, choose_channels, forecasts
 from .settings import SeriesSettings
 from .table import Column, Integers, Numbers, Table
-from .targets import reduce_target, target_of_rows, texts_of
+from .targets import find_changes, reduce_target, target_of_rows, texts_of
 from .times import read_times
 
 __all__ = ["read_long"]
@@ -28,6 +28,8 @@ def read_long(table: Table, settings: SeriesSettings) -> Reading:
     if roles.time is not None:
         order, times = _sort_times(table, roles.time, names, order, lengths)
     target = None if forecasts(settings) else target_of_rows(table, roles.target)
+    if target is not None:
+        notes += _changes(table, target, names, order, lengths)
     values = np.stack([column.numbers[order] for column in channels], axis=1)  # (S, D)
     series = SeriesSet(
         torch.from_numpy(values),
@@ -41,6 +43,20 @@ def read_long(table: Table, settings: SeriesSettings) -> Reading:
         tuple(notes),
     )
     return Reading(series, lambda row, channel: _place(table, int(order[row]), channels[channel].name))
+
+
+def _changes(table: Table, target: RawTarget, names: Sequence[str], order: Integers, lengths: Integers) -> list[str]:
+    """Say where a target changes that is constant within most series: one wrong cell makes it a target of every step."""
+    steps = find_changes(target, order, lengths)
+    where = np.searchsorted(np.cumsum(lengths), steps, side="right")
+    changing = len(np.unique(where))
+    if not 0 < changing <= len(lengths) // 2:
+        return []
+    place = table.place(int(order[steps[0]]))
+    return [
+        f"Every step has its own target, since {', '.join(map(repr, target.names))} changes within {changing:,} of "
+        f"{len(lengths):,} series: first in series {names[where[0]]!r}, {place}."
+    ]
 
 
 def _place(table: Table, row: int, column: str) -> str:

@@ -1,6 +1,6 @@
 """Series split, filled and scaled for a network, and what must be known to treat other series alike."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,13 @@ from torch import Tensor
 from steadyrnn.errors import DataError
 
 from .examples import Flat
+from .listed_names import split_names
 from .problem import Problem, class_codes, find_problem
 from .records import RawTarget, SeriesSet
-from .scaling import Scaling, fill_missing, fit_scaling
+from .scaling import Scaling, check_range, fill_missing, fit_scaling
 from .settings import SeriesSettings
 from .split import PARTS, Segments, split_by_series, split_by_time
+from .targets import match_target
 
 __all__ = ["Prepared", "has_few_held_out", "join", "prepare", "prepare_as", "prepare_parts"]
 
@@ -132,7 +134,9 @@ def prepare_parts(
         own = fit_scaling(target, counted, settings.scale, problem.outputs)
     else:
         own = scalings[1]
-    return Prepared(every, settings, problem, parts, scaling, own, Flat.of(values, own.apply(target).float()))
+    scaled = own.apply(target).float()
+    check_range(scaled, problem.outputs, "target")
+    return Prepared(every, settings, problem, parts, scaling, own, Flat.of(values, scaled))
 
 
 def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping[str, Any]) -> Prepared:
@@ -160,9 +164,8 @@ def prepare_as(series: SeriesSet, settings: SeriesSettings, preparation: Mapping
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"What the run notes of its data is damaged: {error}.") from error
     if series.channels != channels:
-        raise DataError(
-            f"The series must have the channels {', '.join(channels[:20])}, but have {', '.join(series.channels[:20])}."
-        )
+        raise _wrong_channels(settings.test_data or "The series", channels, series.channels)
+    series = match_target(series, problem.each)
     whole = Segments(series.starts, series.starts + series.lengths, torch.arange(series.count))
     parts = dict.fromkeys(PARTS, whole)
     return prepare_parts(series, settings, problem, parts, (scaling, own))
@@ -175,11 +178,9 @@ def join(first: SeriesSet, second: SeriesSet) -> SeriesSet:
         DataError: They do not.
     """
     if first.channels != second.channels:
-        differing = sorted({*first.channels} ^ {*second.channels}) or [*second.channels]
-        raise DataError(
-            f"The test series must have the channels of the others, {', '.join(first.channels[:20])}, in this order, but "
-            f"{differing[0]!r} differs."
-        )
+        raise _wrong_channels(second.files[0].path if second.files else "The test series", first.channels, second.channels)
+    if first.target is not None:
+        second = match_target(second, first.target.each)
     target = _join_targets(first.target, second.target)
     both_times = first.times is not None and second.times is not None
     both_groups = first.groups is not None and second.groups is not None
@@ -190,6 +191,16 @@ def join(first: SeriesSet, second: SeriesSet) -> SeriesSet:
         (*first.groups, *second.groups) if both_groups else None,  # type: ignore[misc]
         (*first.files, *second.files), first.notes,
     )  # fmt: skip
+
+
+def _wrong_channels(where: object, wanted: Sequence[str], found: Sequence[str]) -> DataError:
+    """Return the error about series whose channels are not those of the training."""
+    missing = [name for name in wanted if name not in found]
+    more = [name for name in found if name not in wanted]
+    said = [f"no {missing[0]!r}"] if missing else []
+    said += [f"{more[0]!r}"] if more else []
+    how = f"has {' and '.join(said)}" if said else "has them in another order"
+    return DataError(f"{where} must have the channels of the training series, {', '.join(wanted[:20])}, but {how}.")
 
 
 def _join_targets(first: RawTarget | None, second: RawTarget | None) -> RawTarget | None:
@@ -212,7 +223,9 @@ def _targets(every: SeriesSet, problem: Problem, settings: SeriesSettings) -> Te
     if problem.kind == "forecasting" or target is None:
         return torch.zeros(0)
     if problem.kind == "regression":
-        return target.numbers if target.numbers is not None else torch.zeros(0)
+        if target.numbers is None:
+            raise DataError(f"The target {', '.join(target.names)} must hold numbers, as in training, but holds text.")
+        return target.numbers
     return class_codes(target, problem.outputs, f"`{settings.test_data or settings.data}`")
 
 
@@ -259,4 +272,4 @@ def _series_of(segments: Segments, count: int) -> Tensor:
 
 
 def _forecast_names(series: SeriesSet, settings: SeriesSettings) -> tuple[str, ...]:
-    return series.channels if settings.target is None else tuple(name.strip() for name in settings.target.split(","))
+    return tuple(split_names(settings.target, series.channels)) or series.channels

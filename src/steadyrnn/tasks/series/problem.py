@@ -8,6 +8,7 @@ from torch import Tensor
 from steadyrnn.errors import ArgumentError, DataError, not_among
 
 from ..reshape import features_per_step
+from .listed_names import split_names
 from .records import RawTarget, SeriesSet
 from .settings import SeriesSettings
 
@@ -175,7 +176,7 @@ def _regression(target: RawTarget) -> Problem:
 
 def _forecasting(series: SeriesSet, settings: SeriesSettings) -> Problem:
     horizon = 1 if settings.horizon is None else settings.horizon
-    wanted = series.channels if settings.target is None else tuple(name.strip() for name in settings.target.split(","))
+    wanted = tuple(split_names(settings.target, series.channels)) or series.channels
     unknown = next((name for name in wanted if name not in series.channels), None)
     if unknown is not None:
         raise ArgumentError(not_among("target", unknown, series.channels))

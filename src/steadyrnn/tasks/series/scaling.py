@@ -13,7 +13,7 @@ from steadyrnn.errors import DataError
 from .records import SeriesSet
 from .split import Segments
 
-__all__ = ["Scaling", "fill_missing", "fit_scaling"]
+__all__ = ["Scaling", "check_range", "fill_missing", "fit_scaling"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,20 @@ def fit_scaling(values: Tensor, used: Tensor | None, scale: str, names: Sequence
     return Scaling(tuple(mean.tolist()), tuple(torch.where(constant, 1.0, spread).tolist()))
 
 
+def check_range(scaled: Tensor, names: Sequence[str], what: str) -> None:
+    """Refuse scaled numbers (S, D) that are too large for float32, in which they have become infinite.
+
+    Example:
+        >>> check_range(torch.tensor([[1.0, torch.inf]]), ["x", "y"], "channel")
+        Traceback (most recent call last):
+        steadyrnn.errors.DataError: A scaled value of the channel 'y' is larger than float32 can hold, 3.4e38. ...
+    """
+    finite = scaled.isfinite().all(0).tolist()
+    if not all(finite):
+        name = names[finite.index(False)]
+        raise DataError(f"A scaled value of the {what} {name!r} is larger than float32 can hold, 3.4e38. Scale the file first.")
+
+
 def fill_missing(
     series: SeriesSet, parts: Mapping[str, Segments], scaling: Scaling, missing: str, ahead: bool = True
 ) -> Tensor:
@@ -106,8 +120,7 @@ def fill_missing(
                 if bool(gaps[start:stop].any()):
                     values[start:stop] = _interpolate(values[start:stop], ahead)
     filled = values.nan_to_num(0.0).float()
-    if not bool(filled.isfinite().all()):
-        raise DataError("A scaled value is larger than float32 can hold, 3.4e38. Scale the channels of the file first.")
+    check_range(filled, series.channels, "channel")
     return torch.cat([filled, gaps.float()], 1) if missing == "mask" else filled
 
 

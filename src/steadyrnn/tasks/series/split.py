@@ -159,6 +159,8 @@ def split_by_time(series: SeriesSet, problem: Problem, settings: SeriesSettings,
     test = 0.0 if given else settings.test
     edges = _edges(series, count, 1 - test - settings.validation, 1 - test)
     starts, stops = series.starts, series.starts + series.lengths
+    if given:  # the last date is of validation, too
+        edges[:, 1] = stops[:count]
     pieces: dict[str, list[tuple[int, int, int]]] = {part: [] for part in PARTS}
     of_steps = problem.each or problem.kind == "forecasting"
     for row in range(count):

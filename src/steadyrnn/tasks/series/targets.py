@@ -8,11 +8,11 @@ import torch
 
 from steadyrnn.errors import DataError
 
-from .records import RawTarget
+from .records import RawTarget, SeriesSet
 from .roles import check_finite, check_numbers
 from .table import Column, Integers, Table, shown
 
-__all__ = ["check_varied", "reduce_target", "target_of_rows", "texts_of", "unique_texts_of"]
+__all__ = ["check_varied", "find_changes", "match_target", "reduce_target", "target_of_rows", "texts_of", "unique_texts_of"]
 
 
 def target_of_rows(table: Table, columns: Sequence[Column]) -> RawTarget | None:
@@ -70,15 +70,61 @@ def reduce_target(target: RawTarget, order: Integers, lengths: Integers) -> RawT
         order: Row of each step, (S,).
         lengths: Steps of each series, (N,).
     """
-    starts = np.cumsum(lengths) - lengths
-    if len(lengths) > 1 and _is_constant(target, order, starts, lengths):
-        order, each = order[starts], False
+    if len(lengths) > 1 and not len(find_changes(target, order, lengths)):
+        order, each = order[np.cumsum(lengths) - lengths], False
     else:
         each = True
     if target.texts is not None:
         return replace(target, texts=tuple(map(target.texts.__getitem__, order.tolist())), each=each)
     numbers = None if target.numbers is None else target.numbers[torch.from_numpy(order)]
     return replace(target, numbers=numbers, each=each)
+
+
+def match_target(series: SeriesSet, each: bool) -> SeriesSet:
+    """Return the same series with a target of every step, or of each series, as a network was trained with.
+
+    Whether a file has one or the other shows in its values alone: a target of steps may be constant within the series of
+    another file, and the target of a file of one series is always of steps.
+
+    Args:
+        series: As they were read.
+        each: Whether the network answers at every step.
+
+    Raises:
+        DataError: Each series must have one target, but within one it differs.
+
+    Example:
+        >>> target = RawTarget(("kind",), texts=("a", "b"))
+        >>> series = SeriesSet(torch.zeros(5, 1), torch.tensor([2, 3]), ("x",), ("s", "t"), target)
+        >>> match_target(series, each=True).target.texts
+        ('a', 'a', 'b', 'b', 'b')
+    """
+    target = series.target
+    if target is None or target.each == each:
+        return series
+    if each:
+        places = torch.repeat_interleave(torch.arange(series.count), series.lengths)
+        return replace(series, target=_take(target, places, each))
+    for number, (start, length) in enumerate(zip(series.starts.tolist(), series.lengths.tolist(), strict=True)):
+        first = _take(target, torch.full((length,), start), each)
+        if not _equal(first, _take(target, torch.arange(start, start + length), each)):
+            raise DataError(
+                f"The target {', '.join(target.names)} must be one for each series, as in training, but changes within the "
+                f"series {series.names[number]!r}."
+            )
+    return replace(series, target=_take(target, series.starts, each))
+
+
+def _take(target: RawTarget, places: torch.Tensor, each: bool) -> RawTarget:
+    """Return some of the targets, in the order given."""
+    texts = None if target.texts is None else tuple(target.texts[place] for place in places.tolist())
+    return RawTarget(target.names, texts, None if target.numbers is None else target.numbers[places], each)
+
+
+def _equal(first: RawTarget, second: RawTarget) -> bool:
+    if first.numbers is None or second.numbers is None:
+        return first.texts == second.texts
+    return torch.equal(first.numbers, second.numbers)
 
 
 def check_varied(target: RawTarget, path: object) -> None:
@@ -95,14 +141,22 @@ def check_varied(target: RawTarget, path: object) -> None:
         )
 
 
-def _is_constant(target: RawTarget, order: Integers, starts: Integers, lengths: Integers) -> bool:
+def find_changes(target: RawTarget, order: Integers, lengths: Integers) -> Integers:
+    """Return the steps, ascending, whose target is not that of the first step of their series.
+
+    Args:
+        target: Of each row.
+        order: Row of each step, (S,).
+        lengths: Steps of each series, (N,).
+    """
     if target.texts is not None:
         codes: dict[str, int] = {}
         rows = np.array([codes.setdefault(text, len(codes)) for text in target.texts])[:, None]
     else:
         rows = target.numbers.numpy() if target.numbers is not None else np.zeros((0, 0))
     rows = rows[order]
-    return bool((rows == np.repeat(rows[starts], lengths, axis=0)).all())
+    first = rows[np.cumsum(lengths) - lengths]
+    return np.flatnonzero((rows != np.repeat(first, lengths, axis=0)).any(1))
 
 
 def _check_filled(table: Table, column: Column) -> None:
