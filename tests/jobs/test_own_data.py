@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from steadyrnn.errors import ArgumentError, TrainingError
-from steadyrnn.jobs import rate_test
+from steadyrnn.jobs import own_data, rate_test
 from steadyrnn.jobs.model_choice import choose_model, kind_of
 from steadyrnn.jobs.own_data import settle
-from steadyrnn.jobs.rate_test import RATES, find_rate
+from steadyrnn.jobs.rate_test import RATES, RateTest, find_rate
 from steadyrnn.jobs.recipes import configure
 from steadyrnn.models.registry import SYSTEMS
 from steadyrnn.tasks.registry import make_task
@@ -19,6 +19,7 @@ from tests.cli.series_files import steps_of_one, waves
 from tests.tasks.series.made import classes, made, make, numbers
 
 QUICK = {"train.device": "cpu", "train.optimizer.lr": 0.01, "model.width": 4}
+FOUND = RateTest(0.01, {0.01: 1.0}, 1)
 WAVES = {"task.data": "waves.csv", "task.series": "id", "task.target": "kind"}
 
 
@@ -84,6 +85,30 @@ def test_training_ends_early_and_in_minutes() -> None:
     assert 25 <= train.validate_every <= 100
     assert train.stop.patience is not None
     assert 5 <= train.stop.patience <= train.steps / train.validate_every / 2
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"),
+    [
+        ({}, 1),
+        ({"model.name": "gru", "model.width": 128}, 1),
+        ({"model.name": "gru", "model.width": 129}, None),
+        ({"train.batch_size": 64, "model.width": 65}, None),
+        ({"train.threads": 2}, 2),
+        ({"train.threads": None}, None),
+    ],
+)
+def test_a_small_network_has_one_cpu_thread_unless_told_otherwise(given: dict[str, Any], threads: int | None) -> None:
+    settled = settle({**WAVES, **QUICK, **given})
+    assert settled.configuration.train.threads == threads
+    assert any("one CPU thread" in note for note in settled.notes) == ("train.threads" not in given and threads == 1)
+
+
+def test_the_range_test_has_the_threads_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(own_data, "find_rate", lambda configuration, task: seen.append(configuration.train.threads) or FOUND)
+    settle({"task.data": "long.csv", "task.target": "label", "train.device": "cpu"})
+    assert seen == [1]
 
 
 @pytest.mark.parametrize("want", [None, "memory", "stability", "speed"])

@@ -10,6 +10,7 @@ from steadyrnn.tasks.base import Task
 from steadyrnn.tasks.registry import make_task
 from steadyrnn.tasks.series.prepared import has_few_held_out
 from steadyrnn.tasks.series.task import SeriesTask
+from steadyrnn.train.device import choose_device
 
 from .configuration import Configuration
 from .model_choice import choose_model, kind_of
@@ -25,6 +26,8 @@ _USUAL_RATE = 3e-3
 _SHORT = 40
 """Steps up to which a last state has seen enough of a series."""
 _MOST_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 200, 1000, 2000
+_SMALL = 32 * 128
+"""Rows of a batch times units up to which more CPU threads than one hardly help, and are slow where others use the cores."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,10 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         settings = {"model.readout": "mean", **settings}
     settings = {**_measure_out(task, settings), **settings}
     configuration = configure(TASK, name, settings)
+    if "train.threads" not in given and _is_small(configuration):
+        settings["train.threads"] = 1
+        configuration = configure(TASK, name, settings)
+        notes.append("one CPU thread, enough for a network of this size")
     if "train.optimizer.lr" not in given and settings.get("task.refit"):
         configuration = configure(TASK, name, {**settings, "train.optimizer.lr": _USUAL_RATE})
         notes.append(f"learning rate {_USUAL_RATE:g}: there are too few series to hold some out for a range test")
@@ -100,6 +107,12 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         notes.append(f"learning rate {found.rate:g}: {found.reason}; validation loss after {found.steps} steps is {tried}")
         facts["rate_test"] = found.to_dict()
     return Settled(configuration, task, tuple(notes), facts)
+
+
+def _is_small(configuration: Configuration) -> bool:
+    """Say whether one CPU thread is enough. Threads wait for each other in each of thousands of small operations per step."""
+    on_cpu = choose_device(configuration.train.device).type == "cpu"
+    return on_cpu and configuration.train.batch_size * (configuration.model.width or 1) <= _SMALL
 
 
 def _make(settings: Mapping[str, Any]) -> Task:
