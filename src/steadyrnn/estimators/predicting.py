@@ -69,7 +69,8 @@ def _read(learned: Learned, values: Sequence[NDArray[np.float64]]) -> tuple[Flat
     """Return scaled series without gaps and without targets, in float64, and each series as an example."""
     series = make_set(values, None)
     every = whole(series)
-    scaled = fill_missing(series, {"all": every}, learned.scaling, learned.settings.missing).double()
+    ahead = learned.problem.kind != "forecasting"  # as in training
+    scaled = fill_missing(series, {"all": every}, learned.scaling, learned.settings.missing, ahead).double()
     return Flat.of(scaled, scaled.new_empty(0)), Examples(
         every.start, every.lengths, every.series, torch.zeros_like(every.start)
     )
