@@ -153,7 +153,7 @@ def _describe_parts(prepared: Prepared) -> tuple[dict[str, dict[str, Any]], dict
         if task.examples:
             parts[part]["examples"] = len(task.examples[part])
         if problem.kind == "classification":
-            target = torch.cat([batch.target.flatten() for batch in task.batches(part, 256)])
-            counts = torch.bincount(target[target >= 0], minlength=len(problem.outputs)).tolist()
+            places = segments.rows if problem.each else segments.series  # windows overlap: each step counts once
+            counts = torch.bincount(prepared.flat.target[places], minlength=len(problem.outputs)).tolist()
             parts[part]["classes"] = dict(zip(problem.outputs, counts, strict=True))
     return parts, asdict(task.interface)

@@ -41,6 +41,11 @@ class Segments:
         """Steps of each, (K,)."""
         return self.stop - self.start
 
+    @property
+    def rows(self) -> Tensor:
+        """All steps, in order, (S,)."""
+        return torch.cat([torch.arange(a, b) for a, b in zip(self.start.tolist(), self.stop.tolist(), strict=True)])
+
     def __len__(self) -> int:
         return len(self.start)
 
