@@ -235,7 +235,7 @@ def test_other_data_must_have_the_channels_and_classes_of_the_training(program: 
     run = trained(program, *WAVES)["run"]
     text = Path("waves.csv").read_text(encoding="utf-8")
     Path("other.csv").write_text(text.replace("x,y", "x,z"), encoding="utf-8")
-    refusal = "other.csv must have the channels of the training series, x, y, but has no 'y' and 'z'"
+    refusal = "other.csv must have the channels of the training series, x, y, but has 'z' and no 'y'"
     complains(program("eval", run, "--data", "other.csv"), 3, refusal)
     Path("other.csv").write_text(text.replace(",a\n", ",c\n"), encoding="utf-8")
     complains(program("eval", run, "--data", "other.csv"), 3, "other.csv` has the class 'c'")

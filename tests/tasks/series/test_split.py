@@ -123,6 +123,12 @@ def test_a_series_with_one_target_across_a_date_is_in_no_part_and_that_is_said()
     assert f"{len(lost)} series across the dates of the split are left out" in prepared.problem.reasons
 
 
+def test_two_series_with_one_target_each_are_too_few_and_more_steps_would_not_help() -> None:
+    times = torch.arange(20, dtype=torch.float64)
+    with pytest.raises(DataError, match=r"none of the 2 series, .*, lies in it as a whole\. Give more series"):
+        split(made([10] * 2, target=classes(2, each=False), times=times), target="kind")
+
+
 @pytest.mark.parametrize(("count", "kinds"), [(3, 1), (4, 1), (4, 2), (5, 2), (5, 3)])
 def test_a_few_series_leave_one_for_each_part(count: int, kinds: int) -> None:
     target = numbers(count, each=False) if kinds == 1 else classes(count, kinds, each=False)

@@ -197,8 +197,8 @@ def _wrong_channels(where: object, wanted: Sequence[str], found: Sequence[str]) 
     """Return the error about series whose channels are not those of the training."""
     missing = [name for name in wanted if name not in found]
     more = [name for name in found if name not in wanted]
-    said = [f"no {missing[0]!r}"] if missing else []
-    said += [f"{more[0]!r}"] if more else []
+    said = [f"{more[0]!r}"] if more else []
+    said += [f"no {missing[0]!r}"] if missing else []
     how = f"has {' and '.join(said)}" if said else "has them in another order"
     return DataError(f"{where} must have the channels of the training series, {', '.join(wanted[:20])}, but {how}.")
 

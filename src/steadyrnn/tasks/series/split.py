@@ -178,11 +178,15 @@ def split_by_time(series: SeriesSet, problem: Problem, settings: SeriesSettings,
         pieces["test"] = [(int(starts[row]), int(stops[row]), row) for row in range(count, series.count)]
     for part in PARTS:
         if not pieces[part]:
-            raise DataError(
-                f"A split by time leaves nothing for the {part} part. Give more steps, or other fractions, `validation` and "
-                "`test`."
-            )
+            raise DataError(f"A split by time leaves nothing for the {part} part{_remedy(count, of_steps)}")
     return {part: Segments(*torch.tensor(rows).unbind(1)) for part, rows in pieces.items()}
+
+
+def _remedy(count: int, of_steps: bool) -> str:
+    """Return why a part may be empty, and what helps."""
+    if of_steps:
+        return ". Give more steps, or other fractions, `validation` and `test`."
+    return f": none of the {count} series, which have one target each, lies in it as a whole. Give more series."
 
 
 def _edges(series: SeriesSet, count: int, first: float, second: float) -> Tensor:
