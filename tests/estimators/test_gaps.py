@@ -1,4 +1,4 @@
-"""What an estimator reads to answer is what its network read in training, gaps included."""
+"""What an estimator reads to answer is what its network read in training: gaps, steps at once, and behind the end."""
 
 import pytest
 import torch
@@ -21,17 +21,19 @@ class Recorder(nn.Module):
 
     seen: list[Tensor] = []  # noqa: RUF012
 
-    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, None]:
         self.seen.append(x)
         return x[-1], None
 
 
+@pytest.mark.parametrize("patch", [1, 2])
 @pytest.mark.parametrize("missing", ["interpolate", "mask"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_series_is_read_to_answer_as_it_was_read_in_training(kind: str, missing: str) -> None:
+def test_a_series_is_read_to_answer_as_it_was_read_in_training(kind: str, missing: str, patch: int) -> None:
     target, names, cut = KINDS[kind]
-    arrays = made([10 if cut else 9] * 8, 2, missing=0.4).series
-    settings = SeriesSettings(kind=kind, missing=missing, patch=1, target="x0,x1" if cut else None, **cut)
+    lengths = [10] * 8 if cut else [9, 9, 9, 8, 7, 7, 5, 4]  # the longest first, as they are read to answer
+    arrays = made(lengths, 2, missing=0.4).series
+    settings = SeriesSettings(kind=kind, missing=missing, patch=patch, target="x0,x1" if cut else None, **cut)
     task = make_task(make_set(arrays, target), settings, 0.0, names)
     prepared = task.prepared
     learned = Learned(settings, task.problem, prepared.scaling, prepared.target_scaling, prepared.series.channels)
