@@ -40,6 +40,7 @@ class Ranks:
         rank: Number of this process, from 0.
         size: How many there are.
         joined: Whether there is a process group, be it of one.
+        lost: Whether another process could not be reached.
 
     Example:
         >>> ALONE.size, ALONE.first, ALONE.joined, ALONE.lead(lambda: 7)
@@ -49,6 +50,7 @@ class Ranks:
     def __init__(self, rank: int = 0, size: int = 1, joined: bool = False, host: Any = None) -> None:
         self.rank, self.size, self.joined = rank, size, joined
         self._host, self._device = host, host
+        self.lost = False
 
     @property
     def first(self) -> bool:
@@ -162,6 +164,7 @@ class Ranks:
         try:
             call()
         except RuntimeError as error:
+            self.lost = True
             raise RanksError(
                 f"Rank {self.rank} has lost another rank of the run, which was killed or has failed (its own message says why), "
                 "so that the run cannot go on. Its last checkpoint is whole: start all ranks again with `--resume`. "
@@ -222,7 +225,7 @@ def leave() -> None:
     """Leave the group; a second call does nothing."""
     global _joined
     was, _joined = _joined, None
-    if was is not None and _has_group():
+    if was is not None and not was.lost and _has_group():  # one that is gone would be waited for
         dist.destroy_process_group()
 
 
@@ -250,7 +253,8 @@ def refuse_ranks(what: str, instead: str) -> None:
     """
     size = int(os.environ["WORLD_SIZE"]) if is_launched() else current_ranks().size
     if size > 1 and not _apart.get():
-        raise ArgumentError(f"{what} cannot be run by several ranks, but there are {size}. {instead}")
+        first = os.environ.get("RANK", "0") == "0"
+        raise _note_told(ArgumentError(f"{what} cannot be run by several ranks, but there are {size}. {instead}"), first)
 
 
 def _has_group() -> bool:
