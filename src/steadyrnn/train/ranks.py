@@ -50,7 +50,7 @@ class Ranks:
     def __init__(self, rank: int = 0, size: int = 1, joined: bool = False, host: Any = None) -> None:
         self.rank, self.size, self.joined = rank, size, joined
         self._host, self._device = host, host
-        self.lost = False
+        self.lost, self._count = False, 0
 
     @property
     def first(self) -> bool:
@@ -87,18 +87,20 @@ class Ranks:
         """Return what rank 0 gives: a JSON value, and tensors by name. What others give is not looked at."""
         if not self.joined:
             return value, dict(tensors)
-        data = _wrap(value, tensors) if self.first else b""
+        self._count += 1
+        data = _wrap(self._count, value, tensors) if self.first else b""
         size = torch.tensor([len(data)])
         self._speak(lambda: dist.broadcast(size, self._root(), group=self._host))
         buffer = _to_tensor(data) if self.first else torch.empty(int(size), dtype=torch.uint8)
         self._speak(lambda: dist.broadcast(buffer, self._root(), group=self._host))
-        return (value, dict(tensors)) if self.first else _unwrap(buffer)
+        return (value, dict(tensors)) if self.first else self._open(buffer)
 
     def gather(self, value: Any = None, tensors: Mapping[str, Tensor] = MappingProxyType({})) -> list[Parcel]:
         """Return what every rank gives, in their order, on all of them."""
         if not self.joined:
             return [(value, dict(tensors))]
-        data = _to_tensor(_wrap(value, tensors))
+        self._count += 1
+        data = _to_tensor(_wrap(self._count, value, tensors))
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         self._speak(lambda: dist.all_gather(sizes, torch.tensor([len(data)]), group=self._host))
         most = max(int(size) for size in sizes)
@@ -106,7 +108,7 @@ class Ranks:
         padded[: len(data)] = data
         found = [torch.zeros(most, dtype=torch.uint8) for _ in range(self.size)]
         self._speak(lambda: dist.all_gather(found, padded, group=self._host))
-        return [_unwrap(one[: int(size)]) for one, size in zip(found, sizes, strict=True)]
+        return [self._open(one[: int(size)]) for one, size in zip(found, sizes, strict=True)]
 
     def add_values(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Return sums by name over all ranks, added in their order; a rank may lack names."""
@@ -155,6 +157,16 @@ class Ranks:
         elif failed:
             text = " ".join(f"Rank {rank} failed: {text}" for rank, text in failed.items())
             raise _note_told(RanksError(text), self.first)
+
+    def _open(self, buffer: Tensor) -> Parcel:
+        """Return what another rank has sent, if it is its answer to what this one asks."""
+        count, value, tensors = _unwrap(buffer)
+        if count != self._count:
+            raise RanksError(
+                f"Rank {self.rank} is at message {self._count}, but another rank at {count}: they do not do the same. Call `train` "
+                "with the same arguments on all ranks."
+            )
+        return value, tensors
 
     def _root(self) -> int:
         return 0 if self._host is None else dist.get_global_rank(self._host, 0)
@@ -289,19 +301,19 @@ def _note_told(error: Exception, first: bool) -> Exception:
     return error
 
 
-def _wrap(value: Any, tensors: Mapping[str, Tensor]) -> bytes:
-    """Return a parcel as bytes: the length of the text, the text, the tensors."""
+def _wrap(count: int, value: Any, tensors: Mapping[str, Tensor]) -> bytes:
+    """Return a parcel and its number as bytes: the length of the text, the text, the tensors."""
     packed = pack({name: tensor.detach() for name, tensor in tensors.items()})
-    text = render({"value": encode_exactly(value), "tensors": packed.table}).encode()
+    text = render({"count": count, "value": encode_exactly(value), "tensors": packed.table}).encode()
     return struct.pack("<q", len(text)) + text + packed.data
 
 
-def _unwrap(buffer: Tensor) -> Parcel:
+def _unwrap(buffer: Tensor) -> tuple[int, Any, dict[str, Tensor]]:
     """Return what :func:`_wrap` was given."""
     data = buffer.numpy().tobytes()
     (length,) = struct.unpack_from("<q", data)
     found = parse(data[8 : 8 + length])
-    return decode_exactly(found["value"]), unpack(data[8 + length :], found["tensors"])
+    return found["count"], decode_exactly(found["value"]), unpack(data[8 + length :], found["tensors"])
 
 
 def _to_tensor(data: bytes | Sequence[int]) -> Tensor:

@@ -171,7 +171,7 @@ class Stepper:
                 output, last = self._forward(part)
                 loss = self.task.loss(output, part.batch)
                 self._check_parts(output, part)
-                losses.append(loss * _share(self.task.batch_weight(part.batch), whole))
+                losses.append(loss * _share(self.task.batch_weight(part.batch), whole, loss.dtype))
                 self._backward(losses[-1])
                 losses[-1] = losses[-1].detach()
                 states.append(last)
@@ -231,8 +231,8 @@ class Stepper:
         return torch.where(norm.isfinite(), norm, torch.zeros_like(norm))
 
 
-def _share(weight: Tensor | float, whole: Tensor | float) -> Tensor | float:
+def _share(weight: Tensor | float, whole: Tensor | float, dtype: torch.dtype) -> Tensor | float:
     """Return the share that a part has in a batch; 0 where nothing counts."""
-    if isinstance(weight, Tensor) or isinstance(whole, Tensor):
-        return torch.where(torch.as_tensor(whole) > 0, weight / whole, 0.0)
-    return weight / whole
+    if isinstance(weight, Tensor) and isinstance(whole, Tensor):
+        return torch.where(whole > 0, weight / whole, 0.0).to(dtype)
+    return float(weight) / float(whole)

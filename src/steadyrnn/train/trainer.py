@@ -124,6 +124,7 @@ class _Trainer:
     ) -> None:
         self.settings, self.run, self.callbacks, self.progress = settings, run, callbacks, progress
         self.ranks: Ranks = run.ranks
+        self.measured = bool(run.ranks.share(bool(callbacks))[0])  # other ranks have no callbacks
         self.model, self.task = model.to(device), task.to(device)
         self.call: Callable[..., Any] = torch.compile(model) if settings.compile else model
         self.graph_notes: dict[tuple[bool, str], bool] = {}  # what is to be said of captured steps, and whether it was
@@ -292,7 +293,7 @@ class _Trainer:
 
     def _probes(self, step: int) -> bool:
         every = self.settings.probe.every
-        return bool(self.callbacks) and every > 0 and step % every == 0
+        return self.measured and every > 0 and step % every == 0
 
     def _probe(self) -> None:
         if self.settings.probe.every > 0:

@@ -35,10 +35,10 @@ def class_weight(target: Tensor, weight: Tensor | None) -> Tensor:
 
     Example:
         >>> class_weight(torch.tensor([0, 1, -100]), torch.tensor([0.5, 2.0]))
-        tensor(2.5000)
+        tensor(2.5000, dtype=torch.float64)
     """
     counts = target != NOTHING
-    return counts.sum() if weight is None else (weight[target.clamp(min=0)] * counts).sum()
+    return counts.sum() if weight is None else (weight[target.clamp(min=0)] * counts).sum(dtype=torch.float64)
 
 
 def class_scores(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
