@@ -31,10 +31,17 @@ from steadyrnn.runs import checkpoint
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Batch, Interface, Task
 from steadyrnn.train.ranks import join
-from steadyrnn.train.settings import AverageSettings, ClipSettings, OptimizerSettings, ScheduleSettings, TrainSettings
+from steadyrnn.train.settings import (
+    AverageSettings,
+    ClipSettings,
+    OptimizerSettings,
+    ProbeSettings,
+    ScheduleSettings,
+    TrainSettings,
+)
 from steadyrnn.train.trainer import train
 from tests.tasks.small import small_task
-from tests.train.runs import RunningSum, carrying_model, new_run, spectral_model, tiny
+from tests.train.runs import RunningSum, carrying_model, new_run, noisy_probe, spectral_model, tiny
 
 KILLED_BY, SIGNALLED_AT = (6, 12), 7
 """The first and last step at which a rank is killed, and where others are sent a signal."""
@@ -138,6 +145,7 @@ def dropped(**more: Any) -> tuple[nn.Module, Task, TrainSettings]:
     """Return a run with dropout, averaged weights and a state that is carried along, of which nothing may get lost."""
     torch.manual_seed(5)
     own: dict[str, Any] = {"steps": 16, "average": AverageSettings("ema", decay=0.8, start=2), "accumulate": 4}
+    own |= {"probe": ProbeSettings(every=4)}
     return carrying_model().double(), Doubles(RunningSum()), tiny(**own | more)
 
 
@@ -149,7 +157,8 @@ def trained(
     if join().first and write:
         run = Run.open(folder, write=True) if resume else new_run(folder, settings)
     try:
-        train(model, task, settings, run=run, resume=resume)
+        measured = {"noise": noisy_probe} if join().first and settings.probe.every else {}
+        train(model, task, settings, run=run, resume=resume, callbacks=measured)
     finally:
         if run is not None:
             run.close()

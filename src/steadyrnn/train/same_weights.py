@@ -103,14 +103,14 @@ def checksum(model: nn.Module) -> int:
         >>> checksum(linear) == before
         False
     """
-    total, first = 0, 1
+    sums, first = [torch.zeros((), dtype=torch.int64)], 1
     for tensor in _tensors(model).values():
         flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         words = flat.contiguous().view(_WORDS[flat.element_size()]).flatten().to(torch.int64)
         factors = torch.arange(first, first + 2 * len(words), 2, device=words.device) * 0x5851F42D4C957F2D
-        total = (total + int((words * factors).sum())) % 2**64
+        sums.append((words * factors).sum())
         first += 2 * len(words)
-    return total
+    return int(torch.stack([one.to(sums[-1].device) for one in sums]).sum()) % 2**64
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
