@@ -182,7 +182,7 @@ def failure(work: Callable[[], Any]) -> dict[str, Any]:
 def start_killed(folder: Path) -> None:
     """Train until rank 1 is killed; the others must end by themselves."""
     step = random.Random(os.environ["MASTER_PORT"]).randint(*KILLED_BY)
-    model, task, settings = dropped()
+    model, _, settings = dropped()
     task = Doubles(RunningSum(), 1, step, lambda: os.kill(os.getpid(), signal.SIGKILL))
     trained(folder / "killed", model, task, settings)
 
@@ -205,7 +205,7 @@ def _check_ends(folder: Path) -> dict[str, Any]:
     trained(folder / "whole", *dropped())
     trained(only(folder / "killed") if join().first else folder, *dropped(), resume=True)
     for name, rank, number in (("SIGTERM", 1, signal.SIGTERM), ("SIGUSR1", 0, signal.SIGUSR1)):
-        model, task, settings = dropped()
+        model, _, settings = dropped()
         sent = Doubles(RunningSum(), rank, SIGNALLED_AT, lambda number=number: os.kill(os.getpid(), number))  # type: ignore[misc]
         place = folder / name
         found[name] = failure(lambda: trained(place, model, sent, settings))  # noqa: B023
@@ -225,20 +225,26 @@ def _skewed_clock(rank: int) -> Iterator[None]:
     if rank == 0:
         yield
         return
-    ticks = iter(range(10**9))
-    with mock.patch.object(time, "time", lambda: 4e9 - next(ticks)), mock.patch.object(
-        time, "perf_counter", lambda: 1e6 - 3.0 * next(ticks)
-    ), mock.patch.object(time, "monotonic", lambda: 1e6 - 3.0 * next(ticks)):
+    ticks = (1e6 - 3.0 * number for number in range(10**9))
+    clocks = [mock.patch.object(time, name, side_effect=ticks) for name in ("time", "perf_counter", "monotonic")]
+    for clock in clocks:
+        clock.start()
+    try:
         yield
+    finally:
+        for clock in clocks:
+            clock.stop()
 
 
 def _check_failures(folder: Path) -> dict[str, Any]:
     """Runs that cannot go on: every process must know, and why."""
     ranks, found = join(), dict[str, Any]()
-    model, task, settings = dropped()
+    model, _, settings = dropped()
 
     def fill_disk() -> None:
-        patcher = mock.patch.object(checkpoint, "write_atomically", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+        patcher = mock.patch.object(
+            checkpoint, "write_atomically", side_effect=OSError(errno.ENOSPC, "No space left on device")
+        )
         patcher.start()
         undo.append(patcher.stop)
 
@@ -248,7 +254,7 @@ def _check_failures(folder: Path) -> dict[str, Any]:
     for stop in undo:
         stop()
 
-    model, task, settings = dropped(check_ranks=2)
+    model, _, settings = dropped(check_ranks=2)
 
     def nudge() -> None:
         with torch.no_grad():
@@ -319,8 +325,9 @@ def _check_jobs(folder: Path) -> dict[str, Any]:
         return call
 
     given = {"task.data": str(data), "task.series": "id", "task.target": "kind", "train.steps": 3, "train.device": "cpu"}
-    with mock.patch.object(own_data, "choose_model", count("model", own_data.choose_model)), mock.patch.object(
-        own_data, "find_rate", count("rate", rate_test.find_rate)
+    with (
+        mock.patch.object(own_data, "choose_model", count("model", own_data.choose_model)),
+        mock.patch.object(own_data, "find_rate", count("rate", rate_test.find_rate)),
     ):
         settled = settle({**given, "task.validation": 0.4, "task.test": 0.2})
     found["settled"] = {"calls": calls, "configuration": settled.configuration.to_dict(), "notes": [*settled.notes]}

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +34,20 @@ class Group:
         self.ended = launch(2, "tests.train.rank_work:check_all", folder)
         if any(status for status, _, _ in self.ended):
             pytest.fail("\n".join(err for _, _, err in self.ended))
-        self.reports: Reports = [
-            json.loads((folder / f"report-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)
-        ]
+        self.reports: Reports = [json.loads((folder / f"report-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
 
     def run(self, name: str) -> Run:
         return Run.open(only(self.folder / name))
 
 
 @pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
     folder = tmp_path_factory.mktemp("ranks")
     waves(folder / "waves.csv")
     model, task = carried()
     task.step, task.happens = SIGNALLED_AT, lambda: os.kill(os.getpid(), signal.SIGTERM)  # type: ignore[attr-defined]
     rank_work.failure(lambda: trained(folder / "begun by one", model, task, exact(steps=16)))
-    yield Group(folder)
+    return Group(folder)
 
 
 def without_state_of_ranks(run: Run) -> dict[str, Tensor]:
@@ -66,9 +63,7 @@ def errors_of(group: Group, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", [*LAYERS, "carried"])
-def test_two_ranks_are_one_process_that_takes_a_batch_in_two_parts_bit_for_bit(
-    group: Group, tmp_path: Path, name: str
-) -> None:
+def test_two_ranks_are_one_process_that_takes_a_batch_in_two_parts_bit_for_bit(group: Group, tmp_path: Path, name: str) -> None:
     """The parts are the same, and a sum of two numbers has one rounding. Shares of one process in parts of the whole batch
     are compared in ``test_trainer.py``."""
     model, task = carried() if name == "carried" else (model_of(name), double_task())
@@ -248,5 +243,3 @@ def test_what_is_left_open_is_chosen_once(group: Group) -> None:
     assert two["calls"] == {"model": 0, "rate": 0}
     assert one["configuration"] == two["configuration"]
     assert one["notes"] == two["notes"]
-
-

@@ -317,9 +317,7 @@ def steppers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stepper]]:
     leave()
 
 
-def test_a_captured_step_in_parts_of_a_group_has_the_bits_of_the_eager_one(
-    steppers: list[Stepper], machine: Machine
-) -> None:
+def test_a_captured_step_in_parts_of_a_group_has_the_bits_of_the_eager_one(steppers: list[Stepper], machine: Machine) -> None:
     eager, captured = steppers
     graphs = StepGraphs(captured._compute, captured.model, DEVICE, required=True)
     task = addition()

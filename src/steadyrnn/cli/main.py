@@ -130,7 +130,8 @@ def _command(words: list[str]) -> int:
     """Run a command; a parser that has printed its help or a complaint leaves with its status."""
     if words[0] != "train" and rank_count() > 1:
         return _complain_once(
-            f"`steadyrnn {words[0]}` runs in one process, but torchrun has started {rank_count()}. Start it without torchrun.", MISUSED
+            f"`steadyrnn {words[0]}` runs in one process, but torchrun has started {rank_count()}. Start it without torchrun.",
+            MISUSED,
         )
     command = import_module(f"steadyrnn.cli.{COMMANDS[words[0]].module}")
     try:

@@ -51,12 +51,14 @@ def _device_of_rank(own: int, index: int | None, count: int) -> torch.device:
     """Return the GPU of one of several processes on a machine with ``count`` GPUs."""
     several = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1
     if index is not None and several:
-        raise ArgumentError(f"`device` must be auto, cpu or cuda for several ranks, each with its own GPU, but is 'cuda:{index}'.")
+        raise ArgumentError(
+            f"`device` must be auto, cpu or cuda for several ranks, each with its own GPU, but is 'cuda:{index}'."
+        )
     place = own if index is None else index
     if place >= count:
         raise DeviceError(
-            f"Rank {os.environ['RANK']} needs the GPU number {place} of its machine, but torch sees {count} there. Start at most "
-            f"{count} ranks per machine, or give `device` cpu."
+            f"Rank {os.environ['RANK']} needs the GPU number {place} of its machine, but torch sees {count} there. Start at "
+            f"most {count} ranks per machine, or give `device` cpu."
         )
     return torch.device("cuda", place)
 

@@ -63,8 +63,8 @@ def rows_of_rank(batch: Batch, rank: int, size: int, interface: Interface) -> Ba
     """
     if batch_rows(batch, interface) < size:
         raise ArgumentError(
-            f"A batch must have a row for each of the {size} ranks, but one has {batch_rows(batch, interface)} rows. Start fewer "
-            "ranks, or give a larger `batch_size`."
+            f"A batch must have a row for each of the {size} ranks, but one has {batch_rows(batch, interface)} rows. Start "
+            "fewer ranks, or give a larger `batch_size`."
         )
     return cut(batch, None, size, interface)[rank].batch
 

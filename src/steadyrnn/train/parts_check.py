@@ -50,8 +50,8 @@ def check_parts(task: Task, output: Tensor, batch: Batch) -> None:
     finite = bool(torch.isfinite(size)) and bool(torch.isfinite(whole * weight))
     if not counted or (finite and bool(rest > rounding * size)):
         raise ArgumentError(
-            f"A batch of {type(task).__name__} cannot be cut into parts, which `accumulate` above 1 and several ranks do: its loss "
-            "is not the mean of those of its parts by their shares of the rows. Define `batch_weight(batch)` of the task: what "
-            "the loss of a batch is divided by, the number of targets that count, say. Where rows of a batch depend on each "
-            "other, train with `accumulate` of 1 in one process."
+            f"A batch of {type(task).__name__} cannot be cut into parts, which `accumulate` above 1 and several ranks do: its "
+            "loss is not the mean of those of its parts by their shares of the rows. Define `batch_weight(batch)` of the task: "
+            "what the loss of a batch is divided by, the number of targets that count, say. Where rows of a batch depend on "
+            "each other, train with `accumulate` of 1 in one process."
         )

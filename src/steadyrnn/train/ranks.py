@@ -163,8 +163,8 @@ class Ranks:
         count, value, tensors = _unwrap(buffer)
         if count != self._count:
             raise RanksError(
-                f"Rank {self.rank} is at message {self._count}, but another rank at {count}: they do not do the same. Call `train` "
-                "with the same arguments on all ranks."
+                f"Rank {self.rank} is at message {self._count}, but another rank at {count}: they do not do the same. Call "
+                "`train` with the same arguments on all ranks."
             )
         return value, tensors
 
@@ -178,8 +178,8 @@ class Ranks:
         except RuntimeError as error:
             self.lost = True
             raise RanksError(
-                f"Rank {self.rank} has lost another rank of the run, which was killed or has failed (its own message says why), "
-                "so that the run cannot go on. Its last checkpoint is whole: start all ranks again with `--resume`. "
+                f"Rank {self.rank} has lost another rank of the run, which was killed or has failed (its own message says "
+                "why), so that the run cannot go on. Its last checkpoint is whole: start all ranks again with `--resume`. "
                 f"({str(error).splitlines()[0][:160]})"
             ) from error
 

@@ -32,8 +32,8 @@ def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks) -> 
         return
     if settings.batch_size < ranks.size:
         raise ArgumentError(
-            f"`batch_size` must be at least the number of ranks, {ranks.size}, but is {settings.batch_size}: each takes some of "
-            "its rows. Start fewer ranks."
+            f"`batch_size` must be at least the number of ranks, {ranks.size}, but is {settings.batch_size}: each takes some "
+            "of its rows. Start fewer ranks."
         )
     for name, module in model.named_modules():
         kind, called = type(module).__name__, f"`{name}`" if name else "`model`"
@@ -47,8 +47,8 @@ def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks) -> 
     for name, parameter in model.named_parameters():
         if is_sharded(parameter):
             raise ArgumentError(
-                f"`{name}` is sharded (`fully_shard`), but each rank trains a whole copy of the model. Give the model before it "
-                "is sharded, or train the sharded one in a loop of your own with `sr.attach_projection`."
+                f"`{name}` is sharded (`fully_shard`), but each rank trains a whole copy of the model. Give the model before "
+                "it is sharded, or train the sharded one in a loop of your own with `sr.attach_projection`."
             )
 
 
@@ -82,9 +82,9 @@ def check_same_weights(model: nn.Module, ranks: Ranks, step: int) -> None:
     if other:
         many = len(other) > 1
         raise RanksError(
-            f"After step {step} the weights of rank{'s' if many else ''} {', '.join(other)} differ from those of rank 0, so that "
-            "they train different networks. A machine may compute wrongly or have another release of torch, or a module may "
-            "change its weights by itself. The last checkpoint is from before: resume from it, with one process if it recurs."
+            f"After step {step} the weights of rank{'s' if many else ''} {', '.join(other)} differ from those of rank 0, so "
+            "that they train different networks. A machine may compute wrongly or have another release of torch, or a module "
+            "may change its weights by itself. The last checkpoint is from before: resume from it."
         )
 
 

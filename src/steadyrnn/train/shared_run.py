@@ -42,8 +42,8 @@ class SharedRun:
     def _check_only_first(self) -> None:
         if self.run is not None and not self.ranks.first:
             raise ArgumentError(
-                f"`run` must be None on rank {self.ranks.rank}, but is {self.run.folder}: rank 0 alone writes the folder. Make or "
-                "open it there (`run = Run.create(...) if join().first else None`)."
+                f"`run` must be None on rank {self.ranks.rank}, but is {self.run.folder}: rank 0 alone writes the folder. Make "
+                "or open it there (`run = Run.create(...) if join().first else None`)."
             )
 
     def log(self, record: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What of a run's state lies with each process: rows of the carried state, and random states; brought together and spread again."""
+"""What of a run's state lies with each process, rows of the carried state and random states: put together, and spread again."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,8 +24,8 @@ def check_state_rows(state: Any, rows: int) -> None:
     for tensor in state_tensors(state):
         if tensor.dim() < 2 or tensor.shape[1] != rows:
             raise ArgumentError(
-                f"Ranks carry states by rows, their second dimension, (layers, {rows}, ...) here, but `model` gave one of shape "
-                f"{tuple(tensor.shape)}. Train with one process."
+                f"Ranks carry states by rows, their second dimension, (layers, {rows}, ...) here, but `model` gave one of "
+                f"shape {tuple(tensor.shape)}. Train with one process."
             )
 
 

@@ -166,7 +166,10 @@ class Stepper:
         sums: dict[str, Tensor] = {}
         whole = self.task.batch_weight(batch)
         compiled = self.settings.compile
-        with HeldWeights(self.model, self.limit, compiled) as held, limited_weights(self.model, self.limit if compiled else None):
+        with (
+            HeldWeights(self.model, self.limit, compiled) as held,
+            limited_weights(self.model, self.limit if compiled else None),
+        ):
             for part in parts:
                 output, last = self._forward(part)
                 loss = self.task.loss(output, part.batch)
