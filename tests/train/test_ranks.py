@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from steadyrnn.errors import ArgumentError, DeviceError, RanksError
+from steadyrnn.estimators.fitting import fit_new
 from steadyrnn.jobs.comparison import compare_models
 from steadyrnn.jobs.recipes import configure
 from steadyrnn.jobs.train import train_network
@@ -30,7 +31,7 @@ from steadyrnn.train.settings import ClipSettings, OptimizerSettings
 from steadyrnn.train.spread_state import check_state_rows
 from steadyrnn.train.trainer import train
 from tests.train.rank_group import free_port, rank_variables
-from tests.train.rank_work import LAYERS, Choosy, double_task, exact, model_of
+from tests.train.rank_work import Choosy, double_task, exact, model_of
 from tests.train.runs import addition, plain_model, same_bits, tiny
 
 Patch = pytest.MonkeyPatch
@@ -61,7 +62,7 @@ def test_without_torchrun_there_is_no_group() -> None:
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", ["free", "exp-lie", "factored", "penalty", "gru", "stable-lstm"])
 def test_a_group_of_one_gives_what_no_group_gives(monkeypatch: Patch, name: str) -> None:
     """A constraint is gone back through apart from the rest, which may add in another order."""
     weights = []
@@ -169,6 +170,7 @@ def test_several_networks_are_refused(monkeypatch: Patch, tmp_path: Path) -> Non
         lambda: train_seeds(configuration, [0, 1], tmp_path),
         lambda: compare_models("addition", ["gru"], {}, out=tmp_path),
         lambda: train_group(group([plain_model()]), addition(), tiny()),
+        lambda: fit_new(addition(), {}, None, None, "", 0),  # type: ignore[arg-type]
         lambda: refuse_ranks("This", "Do that."),
     ]
     for call in calls:

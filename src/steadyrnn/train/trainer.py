@@ -69,7 +69,7 @@ def train(
         run: The folder that metrics and checkpoints go to; None writes nothing.
         resume: Whether to go on from the run's last checkpoint. A run that was cut off before its first one starts; a finished
             one returns its result. Nothing in the folder changes before all of it has been read and fits.
-        callbacks: Measurements by name, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
+        callbacks: Measurements by name, on rank 0, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
             and in the end; what they return is logged as a probe. ``probe.every`` of 0 calls none.
         progress: What a person sees; None is nothing.
 
@@ -310,9 +310,9 @@ class _Trainer:
 
     def _finish(self) -> None:
         """Test the best weights. The last checkpoint is written behind the last line: a run killed before does it again."""
+        check_same_weights(self.model, self.ranks, self.position.step)
         tensors: dict[str, Tensor] = {}
         if self.run.exists:
-            self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             tensors = clones(capture(self.stepper, self.position, self.description)[0])
         self._take_best()
         self.position.test = self._evaluate(self.task, "test", self.model, self.call)
