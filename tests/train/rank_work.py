@@ -213,7 +213,7 @@ def _check_ends(folder: Path) -> dict[str, Any]:
     with _skewed_clock(join().rank):
         trained(folder / "skewed", *dropped())
     trained(only(folder / "begun by one") if join().first else folder, *carried(), exact(steps=16), resume=True)
-    model, task = carried()
+    model, _ = carried()
     asked = Doubles(RunningSum(), 1, SIGNALLED_AT, lambda: os.kill(os.getpid(), signal.SIGTERM))
     found["begun by two"] = failure(lambda: trained(folder / "begun by two", model, asked, exact(steps=16)))
     return found

@@ -69,8 +69,8 @@ def train(
         run: The folder that metrics and checkpoints go to; None writes nothing.
         resume: Whether to go on from the run's last checkpoint. A run that was cut off before its first one starts; a finished
             one returns its result. Nothing in the folder changes before all of it has been read and fits.
-        callbacks: Measurements by name, on rank 0, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
-            and in the end; what they return is logged as a probe. ``probe.every`` of 0 calls none.
+        callbacks: Measurements by name, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
+            and in the end (on rank 0); what they return is logged as a probe. ``probe.every`` of 0 calls none.
         progress: What a person sees; None is nothing.
 
     Returns:
