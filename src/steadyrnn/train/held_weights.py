@@ -24,8 +24,10 @@ class HeldWeights:
     :meth:`backward` then takes the sum through the constraint, once. That is linear, so the gradients of the raw tensors are
     those of the whole batch, up to rounding; and a limit on the entries of the sum is one on the gradient of the whole batch.
 
+    The context can be entered again, for the next step.
+
     Args:
-        model: Any module.
+        model: Any module, with all of its constraints in place.
         limit: The largest absolute entry of the gradient of a recurrent weight, a scalar on the device; None is no limit.
         compiled: Whether the model runs through ``torch.compile``: then weights that torch parametrizes are left to it, which
             evaluates and limits them in each pass.
@@ -43,25 +45,25 @@ class HeldWeights:
     """
 
     def __init__(self, model: nn.Module, limit: Tensor | None, compiled: bool = False) -> None:
-        self.model, self.limit, self.compiled = model, limit, compiled
+        self.model, self.limit = model, limit
+        holders = [site.holder for site in sites(model)]
+        self._slots = [holder for holder in holders if isinstance(holder, Slot)]
+        self._lists = [holder for holder in holders if isinstance(holder, ParametrizationList) and not compiled]
         self._pairs: list[tuple[Tensor, Tensor]] = []
-        self._slots: list[Slot] = []
-        self._lists: list[ParametrizationList] = []
 
     @property
     def copies(self) -> list[Tensor]:
-        """The copies that gradients add up in, in the order of the modules."""
+        """The copies that gradients add up in: in the same order on every rank."""
         return [copy for _, copy in self._pairs]
 
     def __enter__(self) -> "HeldWeights":
+        self._pairs = []
         try:
             with limited_weights(self.model, self.limit):
-                for site in sites(self.model):
-                    if isinstance(site.holder, Slot):
-                        self._slots.append(site.holder)
-                        self._pairs += site.holder.hold_weight()
-                    elif not self.compiled:
-                        self._hold_list(site.holder)
+                for slot in self._slots:
+                    self._pairs += slot.hold_weight()
+                for holder in self._lists:
+                    self._hold_list(holder)
         except BaseException:
             self._release()
             raise
@@ -75,7 +77,7 @@ class HeldWeights:
         pairs = [(weight, copy.grad) for weight, copy in self._pairs if copy.grad is not None]
         if pairs:
             torch.autograd.backward([weight for weight, _ in pairs], [gradient for _, gradient in pairs])
-        self._pairs.clear()
+        self._pairs = []
 
     def _hold_list(self, holder: ParametrizationList) -> None:
         """Hold a weight that torch's parametrization computes at every read."""
@@ -83,13 +85,10 @@ class HeldWeights:
         copy = weight.detach().requires_grad_(weight.requires_grad)
         if weight.requires_grad:
             self._pairs.append((weight, copy))
-        self._lists.append(holder)
         holder.__dict__["forward"] = lambda: copy
 
     def _release(self) -> None:
         for slot in self._slots:
             slot.held = None
         for holder in self._lists:
-            del holder.__dict__["forward"]
-        self._slots.clear()
-        self._lists.clear()
+            holder.__dict__.pop("forward", None)

@@ -78,6 +78,7 @@ class Stepper:
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.weight_average = WeightAverage(model, settings.average, settings.compile)
         self._prepare_clipping()
+        self.weights = HeldWeights(model, self.limit, settings.compile)
         self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
         self.graphs = self._prepare_graphs(note)
@@ -165,11 +166,8 @@ class Stepper:
         losses, states = [], []
         sums: dict[str, Tensor] = {}
         whole = self.task.batch_weight(batch)
-        compiled = self.settings.compile
-        with (
-            HeldWeights(self.model, self.limit, compiled) as held,
-            limited_weights(self.model, self.limit if compiled else None),
-        ):
+        limit = self.limit if self.settings.compile else None  # of weights that the compiled model makes by itself
+        with self.weights as held, limited_weights(self.model, limit):
             for part in parts:
                 output, last = self._forward(part)
                 loss = self.task.loss(output, part.batch)
