@@ -39,6 +39,7 @@ class Exchange:
         self._asked = torch.zeros(len(_SIGNALS), device=device)
         self._news = torch.zeros(len(_SIGNALS) + 1, device=device)  # signals of all ranks, and whether gradients are missing
         self._flat: dict[object, tuple[dict[torch.dtype, Tensor], list[Tensor], Tensor]] = {}
+        self._nothing: dict[tuple[torch.dtype, int], Tensor] = {}
         self._present: dict[tuple[bool, ...], Tensor] = {}
         self._late = _LateReading(self._news) if device.type == "cuda" else None
 
@@ -52,14 +53,14 @@ class Exchange:
         """Put the sum over all ranks in the place of each gradient; return the sum of losses."""
         flat, places, tail = self._buffers(tensors, loss)
         has, count = [tensor.grad is not None for tensor in tensors], len(_SIGNALS)
-        absent = [place for place, present in zip(places, has, strict=True) if not present]
-        if absent:
-            torch._foreach_zero_(absent)
-        given = [(place, tensor.grad) for place, tensor in zip(places, tensors, strict=True) if tensor.grad is not None]
-        if given:
-            torch._foreach_copy_([place for place, _ in given], [gradient for _, gradient in given])
-        torch.cat([loss.reshape(1), self._asked.to(loss.dtype), self._marks(has).to(loss.dtype)], out=tail)
-        for buffer in flat.values():
+        pieces: dict[torch.dtype, list[Tensor]] = {dtype: [] for dtype in flat}
+        for tensor in tensors:
+            own, length = pieces[tensor.dtype], tensor.numel()
+            own.append(self._zeros(tensor.dtype, length) if tensor.grad is None else tensor.grad.reshape(-1))
+            own.append(self._zeros(tensor.dtype, -length % _ALIGNMENT))
+        pieces[loss.dtype] += [loss.reshape(1), self._asked.to(loss.dtype), self._marks(has).to(loss.dtype)]
+        for dtype, buffer in flat.items():
+            torch.cat(pieces[dtype], out=buffer)
             self.ranks.add(buffer)
         there = tail[1 + count :]
         self._news[:count].copy_(tail[1 : 1 + count])
@@ -84,6 +85,13 @@ class Exchange:
                 "not depend on its rows. Train with one process, or on the CPU, where such a gradient counts as zeros."
             )
         return next((int(number) for number, asked in zip(_SIGNALS, news, strict=False) if asked), None)
+
+    def _zeros(self, dtype: torch.dtype, length: int) -> Tensor:
+        """Return zeros, of memory that stays in its place."""
+        key = dtype, length
+        if key not in self._nothing:
+            self._nothing[key] = torch.zeros(length, dtype=dtype, device=self.device)
+        return self._nothing[key]
 
     def _marks(self, has: Sequence[bool]) -> Tensor:
         """Return 1 for each tensor with a gradient, on the device; made once, as a captured step may not wait for the host."""

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from steadyrnn.constraints.slot import is_sharded
 from steadyrnn.errors import ArgumentError, RanksError
@@ -13,6 +12,7 @@ from .settings import TrainSettings
 __all__ = ["check_for_ranks", "check_same_weights", "checksum", "take_weights_of_first"]
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -39,7 +39,7 @@ def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks) -> 
         kind, called = type(module).__name__, f"`{name}`" if name else "`model`"
         if kind in _WRAPPERS:
             raise ArgumentError(f"{called} is a {kind}, but ranks add up gradients themselves. Give the module that it wraps.")
-        if isinstance(module, _BatchNorm) or getattr(module, "running_mean", None) is not None:
+        if isinstance(module, _NORMS) or getattr(module, "running_mean", None) is not None:
             raise ArgumentError(
                 f"{called} is a {kind}, which computes with all rows of a batch, but each rank has some of them. Take a "
                 "LayerNorm, or train with one process."
