@@ -130,6 +130,10 @@ class TrainingError(SteadyError, RuntimeError):
     """Training cannot continue: the loss or a gradient is not finite."""
 
 
+class RanksError(SteadyError, RuntimeError):
+    """The processes of a distributed run cannot go on together: one has failed or ended, or they disagree."""
+
+
 class WeightError(SteadyError, RuntimeError):
     """A constrained weight cannot be changed, replaced or copied in this way."""
 

@@ -22,7 +22,7 @@ class Struck:
 
     received = signal.SIGINT
 
-    def __init__(self, active: bool = True) -> None:
+    def __init__(self, active: bool = True, patient: bool = False) -> None:
         pass
 
     def __enter__(self) -> "Struck":

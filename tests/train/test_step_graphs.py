@@ -13,8 +13,15 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steadyrnn.errors import ArgumentError
+from steadyrnn.layers.rnn import RNN
+from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.tasks.base import Batch
 from steadyrnn.train.graph import Outcome, StepGraphs
+from steadyrnn.train.ranks import join, leave
+from steadyrnn.train.settings import ClipSettings, OptimizerSettings
+from steadyrnn.train.step import Stepper
+from tests.train.rank_group import free_port, rank_variables
+from tests.train.runs import addition, tiny
 
 DEVICE = torch.device("cuda", 1)
 
@@ -289,3 +296,37 @@ def test_what_torch_says_of_its_debug_mode_is_not_passed_on(machine: Machine) ->
         warnings.simplefilter("error")
         for number in range(5):
             graphs.run(batch(number), None, False)
+
+
+@pytest.fixture
+def steppers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stepper]]:
+    """The same step twice, in a group of one process, on a batch in two parts: made before torch is replaced."""
+    for name, value in rank_variables(0, 1, free_port()).items():
+        monkeypatch.setenv(name, value)
+    ranks, made = join(), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = SequenceModel(RNN(2, 6, transition="cayley"), 1)
+        settings = tiny(optimizer=OptimizerSettings("sgd", lr=0.1), accumulate=2, clip=ClipSettings(recurrent=0.01))
+        stepper = Stepper(model, addition(), settings, model, ranks=ranks)
+        stepper.checked = True
+        made.append(stepper)
+        for number in range(2):  # buffers of the exchange are made by the first step
+            stepper.step(number + 1, addition().train_batch(number, 8), 1.0)
+    yield made
+    leave()
+
+
+def test_a_captured_step_in_parts_of_a_group_has_the_bits_of_the_eager_one(steppers: list[Stepper], machine: Machine) -> None:
+    eager, captured = steppers
+    graphs = StepGraphs(captured._compute, captured.model, DEVICE, required=True)
+    task = addition()
+    for number in range(8):
+        given = task.train_batch(number, 8)
+        _, wanted = eager._compute(given, None, True)
+        _, found = graphs.run(given, None, True)
+        assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+        for a, b in zip(eager.model.parameters(), captured.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+    assert [recorded is not None for recorded in graphs.recorded.values()] == [True]
+    assert float(eager.average.loss) == float(captured.average.loss)

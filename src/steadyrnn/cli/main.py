@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
 
-from steadyrnn.errors import DataError, SteadyError, printable, suggestion
+from steadyrnn.errors import DataError, SteadyError, TrainingError, printable, suggestion
 
 from .commands import COMMANDS, first_page
+from .ranks import own_rank, rank_count
 
 __all__ = ["main"]
 
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments behind the program's name; None is the process's own.
 
     Returns:
-        0 done, 1 failed (an error of this package, one line on stderr), 2 misused, 3 data missing or damaged, 130 or 143
+        0 done, 1 failed (an error of this package, one line on stderr), 2 misused, 3 data missing or damaged, 130, 138 or 143
         interrupted, 141 where nobody reads what it prints any more (``| head``): then silently, as other programs.
 
     Example:
@@ -127,6 +128,11 @@ def _run(words: list[str]) -> int:
 
 def _command(words: list[str]) -> int:
     """Run a command; a parser that has printed its help or a complaint leaves with its status."""
+    if words[0] != "train" and rank_count() > 1:
+        return _complain_once(
+            f"`steadyrnn {words[0]}` runs in one process, but torchrun has started {rank_count()}. Start it without torchrun.",
+            MISUSED,
+        )
     command = import_module(f"steadyrnn.cli.{COMMANDS[words[0]].module}")
     try:
         status: int = command.main(words[1:])
@@ -139,7 +145,11 @@ def _report_failure(error: Exception) -> int:
     """Say what went wrong in a line, and return the status for it."""
     status = getattr(error, "exit_code", None)
     if isinstance(status, int):  # training that a signal ended
-        return _complain(str(error), status)
+        return _complain_once(str(error), status)
+    if isinstance(error, TrainingError):  # the same in each process
+        return _complain_once(str(error), FAILED)
+    if getattr(error, "told", False):  # by rank 0
+        return NO_DATA if isinstance(error, DataError) else FAILED
     if isinstance(error, DataError):
         return _complain(str(error), NO_DATA)
     if isinstance(error, SteadyError):
@@ -159,5 +169,11 @@ def _report_failure(error: Exception) -> int:
 
 
 def _complain(message: str, status: int) -> int:
-    print(printable(f"steadyrnn: {message}"), file=sys.stderr)
+    rank = own_rank()
+    print(printable(f"steadyrnn{f' (rank {rank})' if rank else ''}: {message}"), file=sys.stderr)
     return status
+
+
+def _complain_once(message: str, status: int) -> int:
+    """Complain in the first process only: each has the same complaint."""
+    return _complain(message, status) if own_rank() == 0 else status

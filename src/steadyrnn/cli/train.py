@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .compare import compare
 from .output import Output, short
+from .ranks import own_rank, silent_unless_first
 from .train_arguments import Request, read
 from .train_several import train_several
 
@@ -23,14 +24,17 @@ CHOICES = ("references", "data", "model_choice", "rate_test")
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    request = read(argv)
+    with silent_unless_first():
+        request = read(argv)
+    if own_rank() > 0:
+        request = replace(request, as_json=False, quiet=True)
     if request.models:
         return compare(request, argv)
     settled = _settle(request) if request.is_open else None
     if settled is not None:
         request = replace(request, configuration=settled.configuration)
     if request.print_config:
-        print(_yaml(request), end="")
+        print(_yaml(request) if own_rank() == 0 else "", end="")
         return 0
     if request.several:
         return train_several(request, argv, settled)
@@ -47,7 +51,8 @@ def main(argv: Sequence[str]) -> int:
         progress="silent" if output.quiet else "auto", command=["steadyrnn", "train", *argv], announce=announce,
         task=settled.task if settled is not None else None, facts=settled.facts if settled is not None else {},
     )  # fmt: skip
-    _print(request, output, trained)
+    if own_rank() == 0:
+        _print(request, output, trained)
     return 0
 
 

@@ -96,6 +96,8 @@ class Slot(Holder, RawTensors, Projected):
     Attributes:
         gradient_limit: The largest absolute entry of the gradient that goes from the layer back into the constraint, a
             scalar tensor on the device; None is no limit.
+        dense: Whether its module reads :meth:`weight`, not :meth:`gate`.
+        held: What its module is given in place of a weight that it would compute, for a while: see :meth:`hold_weight`.
 
     Example:
         >>> slot = Slot(sr.Spectral(), 3, 3)
@@ -105,6 +107,8 @@ class Slot(Holder, RawTensors, Projected):
 
     raw0: nn.Parameter
     gradient_limit: Tensor | None = None
+    dense: bool = False
+    held: Tensor | DiagonalLowRank | None = None
 
     def __init__(
         self,
@@ -127,8 +131,8 @@ class Slot(Holder, RawTensors, Projected):
         self.register_load_state_dict_post_hook(_refuse_outside)  # type: ignore[no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied and stored: not the limit, which is there for a while and for this slot only."""
-        return {name: value for name, value in self.__dict__.items() if name != "gradient_limit"}
+        """Return what is copied and stored: not what is there for a while and for this slot only."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("gradient_limit", "held")}
 
     def raws(self) -> tuple[Tensor, ...]:
         """Return the raw tensors, in float32 where they are stored in half precision, whole where they are sharded."""
@@ -136,6 +140,8 @@ class Slot(Holder, RawTensors, Projected):
 
     def weight(self) -> Tensor:
         """Return the weight, shape ``(M, N)``, in the dtype of the raw tensors; autocast does not touch it."""
+        if self.dense and isinstance(self.held, Tensor):
+            return self.held
         weight: Tensor = self._recall("weight", self._evaluate)
         return weight
 
@@ -181,11 +187,36 @@ class Slot(Holder, RawTensors, Projected):
 
         With a ``gradient_limit`` it is dense: through factors a gradient goes back without the weight's ever being formed.
         """
+        if self.held is not None:
+            return self.held
         if self.gradient_limit is not None:
             limited: Tensor = self._recall("limited", self._evaluate_limited)
             return limited
         operator = self.operator()
         return self.weight() if operator is None else operator
+
+    def hold_weight(self) -> list[tuple[Tensor, Tensor]]:
+        """Compute what the module reads once, and give it a copy without history until ``held`` is None again.
+
+        So several forward and backward passes evaluate the constraint once. Each adds to the gradients of the copies, which
+        then go back through the constraint once.
+
+        Returns:
+            What was computed, each with its copy, of those that have a gradient.
+
+        Example:
+            >>> slot = Slot(sr.ExpOrthogonal(), 3, 3)
+            >>> [(weight, copy)] = slot.hold_weight()
+            >>> for _ in range(2):
+            ...     slot.gate().sum().backward()
+            >>> torch.autograd.backward(weight, copy.grad)
+            >>> slot.held = None
+        """
+        found = self.weight() if self.dense else self.gate()
+        parts = (found,) if isinstance(found, Tensor) else tuple(found)
+        copies = tuple(part.detach().requires_grad_(part.requires_grad) for part in parts)
+        self.held = copies[0] if isinstance(found, Tensor) else DiagonalLowRank(*copies)
+        return [(part, own) for part, own in zip(parts, copies, strict=True) if part.requires_grad]
 
     @torch.no_grad()
     def assign(self, matrix: Tensor) -> None:

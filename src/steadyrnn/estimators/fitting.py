@@ -16,6 +16,7 @@ from steadyrnn.tasks.series.task import SeriesTask
 from steadyrnn.train.device import choose_device, device_context
 from steadyrnn.train.progress import Progress, make_progress
 from steadyrnn.train.randomness import keep_random_state, seed_everything
+from steadyrnn.train.ranks import refuse_ranks
 from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.step import Stepper
 from steadyrnn.train.trainer import Result, train
@@ -58,6 +59,7 @@ def fit_new(task: SeriesTask, given: Mapping[str, Any], want: str | None, runs: 
         label: What the estimator is called there.
         verbose: Whether a person watches.
     """
+    refuse_ranks("An estimator", "Start it without torchrun, or train a model by `train_model`.")
     with keep_random_state():
         made = _make(task, given, want)
         every = max(task.epoch_steps(made.train.batch_size), _total(task, made.train) // _VALIDATIONS)
@@ -90,6 +92,7 @@ def train_on(
         state: Of the optimizer after the pass before; None begins.
         done: Steps before; numbers what is drawn.
     """
+    refuse_ranks("An estimator", "Start it without torchrun, or train a model by `train_model`.")
     device = choose_device(settings.device)
     with keep_random_state(), device_context(settings):
         seed_everything(settings.seed + done)

@@ -13,6 +13,7 @@ from steadyrnn.report.page import write_report
 from steadyrnn.runs.files import write_atomically
 from steadyrnn.runs.folder import make_run_folder
 from steadyrnn.runs.json_text import null_for_nonfinite, render
+from steadyrnn.train.ranks import refuse_ranks
 
 from .open_settings import AUTO, TASK
 from .own_data import settle
@@ -100,6 +101,7 @@ def compare_models(
         >>> sorted(row.name for row in found.rows), sorted(path.name for path in found.folder.iterdir())
         (['gru', 'lstm'], ['report.html', 'table.csv', 'table.json', 'table.tex'])
     """
+    refuse_ranks("A comparison of networks", "Start it without torchrun.")
     rows, references, task, facts = list[Row](), dict[str, Any](), None, dict[str, Any]()
     label = task_name
     for model in models:

@@ -11,8 +11,10 @@ from steadyrnn.tasks.registry import make_task
 from steadyrnn.tasks.series.prepared import has_few_held_out
 from steadyrnn.tasks.series.task import SeriesTask
 from steadyrnn.train.device import choose_device
+from steadyrnn.train.ranks import alone, join
 
 from .configuration import Configuration
+from .loading import build_task
 from .model_choice import choose_model, kind_of
 from .open_settings import AUTO, TASK
 from .rate_test import find_rate
@@ -57,6 +59,8 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
     If fewer than 10 series would be held out for validation, they would tell networks apart by chance. Then none is held out:
     the network trains on all series but those of the test, at a rate of 0.003, for all steps.
 
+    Of the processes of a distributed run the first chooses, and tells the others.
+
     Args:
         given: Dotted settings, as the command line has them; ``task.data`` names the file.
         want: What the user wants of the model, of :data:`~steadyrnn.jobs.open_settings.WANTS`.
@@ -71,6 +75,30 @@ def settle(given: Mapping[str, Any], want: str | None = None, task: Task | None 
         >>> settled.configuration.model.name, settled.configuration.model.readout
         ('stable-spectral', None)
     """
+    ranks = join()
+    if ranks.size == 1:
+        return _settle(given, want, task)
+    chosen = ranks.agree(lambda: _settle_alone(given, want, task) if ranks.first else None)
+    plain = {} if chosen is None else {**vars(chosen), "configuration": chosen.configuration.to_dict(), "task": None}
+    told, _ = ranks.share(plain)
+    return ranks.agree(lambda: chosen if chosen is not None else _repeat(told, task))
+
+
+def _settle_alone(given: Mapping[str, Any], want: str | None, task: Task | None) -> Settled:
+    """Choose while the other processes of a distributed run wait: two could choose differently, by rounding."""
+    with alone():
+        return _settle(given, want, task)
+
+
+def _repeat(told: Mapping[str, Any], task: Task | None) -> Settled:
+    """Return what another process has chosen, with the data read here."""
+    configuration = Configuration.from_dict(told["configuration"])
+    made = build_task(configuration) if task is None else task
+    return Settled(configuration, made, tuple(told["notes"]), told["facts"])
+
+
+def _settle(given: Mapping[str, Any], want: str | None, task: Task | None) -> Settled:
+    """Choose what a user left open, in one process."""
     settings = dict(given)
     for name in ("task.data", "task.test_data"):
         if settings.get(name) is not None:

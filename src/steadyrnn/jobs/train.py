@@ -1,6 +1,7 @@
 """Train a network on a task, certify it, and keep all of it in a run folder."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,11 +15,13 @@ from steadyrnn.models.systems import build_model
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 from steadyrnn.train.arguments import check_settings
-from steadyrnn.train.device import choose_device, device_context
+from steadyrnn.train.device import choose_device, device_context, join_on
 from steadyrnn.train.effects import check_effects
 from steadyrnn.train.progress import make_progress
 from steadyrnn.train.randomness import seed_everything
+from steadyrnn.train.ranks import Ranks, current_ranks, join
 from steadyrnn.train.result import read_result
+from steadyrnn.train.same_weights import check_for_ranks
 from steadyrnn.train.settings import TrainSettings
 from steadyrnn.train.trainer import Result, train
 
@@ -30,12 +33,15 @@ from .seeds_file import read_plan
 from .training_probes import Callback
 
 __all__ = [
-    *("TABLE", "Announce", "TrainedRun", "begin_run", "certify_in", "open_new", "open_stored", "open_to_resume", "probes_of"),
-    *("table_of", "train_in", "train_network"),
+    *("RANKS", "TABLE", "Announce", "TrainedRun", "begin_run", "certify_in", "open_new", "open_on_first", "open_stored"),
+    *("open_to_resume", "probes_of", "table_of", "train_in", "train_network"),
 ]
 
 TABLE = "calibration"
 """What ``environment.json`` calls the table by which engines are chosen."""
+
+RANKS = "ranks"
+"""What it calls the number of processes that share each batch."""
 
 Announce = Callable[[Path, dict[str, Any]], None]
 
@@ -74,6 +80,9 @@ def train_network(
     A mistake in the configuration is found before a folder is made. A signal saves the run and raises
     :class:`~steadyrnn.train.signals.Interrupted`; ``resume`` then goes on as if nothing had happened.
 
+    Started by torchrun, all processes call it with the same arguments, and share each batch. Rank 0 makes the folder and writes
+    it; all return the same.
+
     Args:
         configuration: Task, model and training.
         out: Where run folders are made: ``out/TASK/MODEL/ID``.
@@ -93,40 +102,77 @@ def train_network(
         (2, PosixPath('runs/addition/lstm'))
     """
     settings = configuration.train
-    check_settings(settings)
-    check_probes(settings.probe)
-    choose_device(settings.device)
+    ranks = join()
+    ranks.agree(lambda: _check(settings))
+    join_on(settings.device)
+    resumed = None if resume is None else Path(resume)
     with device_context(settings):
-        task = build_task(configuration) if task is None else task
-        seed_everything(settings.seed)  # the model's first weights come from it
-        model = build_model(configuration.model, task.interface)
-        if resume is None:
-            check_effects(settings, model, task)
-        known = {**collect_facts(configuration, task, model), **facts}
-        resumed = None if resume is None else Path(resume)
-        if resumed is not None:
+        task, model = ranks.agree(lambda: _make(configuration, task, resumed is None, ranks))
+        known = ranks.lead(lambda: {**collect_facts(configuration, task, model), **facts})
+
+        def open_folder() -> Run:
+            if resumed is None:
+                return open_new(configuration, Path(out), command, known, tensorboard)
             _refuse_unfinished_member(resumed)
             check_same_data(Run.open(resumed), task)
-            known = {**known, **read_choices(Run.open(resumed))}
-            opened = open_stored(configuration, resumed, tensorboard)
-        else:
-            opened = open_new(configuration, Path(out), command, known, tensorboard)
-        with opened as run:
-            if announce is not None:
+            known.update(read_choices(Run.open(resumed)))
+            return open_stored(configuration, resumed, tensorboard)
+
+        with open_on_first(ranks, open_folder) as run:
+            if announce is not None and run is not None:
                 announce(run.folder, known)
             return train_in(run, settings, task, model, known, resume=resumed is not None, progress=progress)
 
 
+def _check(settings: TrainSettings) -> None:
+    check_settings(settings)
+    check_probes(settings.probe)
+
+
+def _make(configuration: Configuration, task: Task | None, new: bool, ranks: Ranks) -> tuple[Task, nn.Module]:
+    """Return task and model of a configuration; refuse settings that fit them not."""
+    settings = configuration.train
+    task = build_task(configuration) if task is None else task
+    seed_everything(settings.seed)  # the model's first weights come from it
+    model = build_model(configuration.model, task.interface)
+    check_for_ranks(model, settings, ranks)
+    if new:
+        check_effects(settings, model, task)
+    return task, model
+
+
+@contextmanager
+def open_on_first(ranks: Ranks, make: Callable[[], Run]) -> Iterator[Run | None]:
+    """Make or open a run folder on rank 0, None on the others, and close it in the end; all fail if that fails."""
+    run = ranks.agree(lambda: make() if ranks.first else None)
+    try:
+        yield run
+    finally:
+        if run is not None:
+            run.close()
+
+
 def train_in(
-    run: Run, settings: TrainSettings, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
+    run: Run | None, settings: TrainSettings, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
     progress: str, label: str = "training",
 ) -> TrainedRun:  # fmt: skip
-    """Train a model in its run folder and certify its best weights, as :func:`train_network` does once both are there."""
-    shown, probes = make_progress(progress, label), probes_of(run, settings, task)
+    """Train a model in its run folder and certify its best weights, as :func:`train_network` does once both are there.
+
+    The folder is None on all ranks but the first.
+    """
+    ranks, shown = current_ranks(), make_progress(progress if run is not None else "silent", label)
+    probes = {} if run is None else probes_of(run, settings, task)
     result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
-    if resume:  # they may be lost; nothing of a run changes before the trainer agrees to go on
-        write_facts(run, facts)
-    return TrainedRun(run.folder, facts, result, certify_in(run, settings, task, model, result))
+
+    def finish() -> dict[str, Any]:
+        if run is None:
+            return {}
+        if resume:  # they may be lost; nothing of a run changes before the trainer agrees to go on
+            write_facts(run, facts)
+        return {"folder": str(run.folder), "certificate": certify_in(run, settings, task, model, result), "facts": facts}
+
+    done = ranks.lead(finish)
+    return TrainedRun(Path(done["folder"]), done["facts"], result, done["certificate"])
 
 
 def probes_of(run: Run, settings: TrainSettings, task: Task) -> dict[str, Callback]:
@@ -158,8 +204,8 @@ def open_to_resume(folder: Path, settings: TrainSettings) -> Run:
 
 
 def table_of(settings: TrainSettings) -> dict[str, Any]:
-    """Return what ``environment.json`` notes beside the machine: the table by which engines are chosen."""
-    return {TABLE: table_record(choose_device(settings.device))}
+    """Return what ``environment.json`` notes beside the machine: the table by which engines are chosen, how many ranks."""
+    return {TABLE: table_record(choose_device(settings.device)), RANKS: current_ranks().size}
 
 
 def begin_run(run: Run, tensorboard: bool, facts: dict[str, Any] | None = None) -> Run:

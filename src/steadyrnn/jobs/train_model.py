@@ -8,17 +8,19 @@ from torch import nn
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 from steadyrnn.train.arguments import check_arguments, check_settings
-from steadyrnn.train.device import choose_device, device_context
+from steadyrnn.train.device import device_context, join_on
 from steadyrnn.train.effects import check_effects
 from steadyrnn.train.evaluation import evaluation_mode
 from steadyrnn.train.model_call import call_model
 from steadyrnn.train.randomness import keep_random_state
+from steadyrnn.train.ranks import join
+from steadyrnn.train.same_weights import check_for_ranks
 from steadyrnn.train.settings import TrainSettings
 
 from .measurements import check_probes
 from .origin import collect_task_facts
 from .python_run import describe_objects, refuse_other_objects, save_task_data
-from .train import Announce, TrainedRun, begin_run, open_to_resume, table_of, train_in
+from .train import Announce, TrainedRun, begin_run, open_on_first, open_to_resume, table_of, train_in
 
 __all__ = ["train_model"]
 
@@ -47,6 +49,8 @@ def train_model(
     A mistake in the arguments, or a model that does not fit the task, is found before a folder is made. A signal saves the run
     and raises :class:`~steadyrnn.train.signals.Interrupted`; with ``resume`` and the same objects it goes on, bit for bit.
 
+    Started by torchrun, all processes call it, share each batch and return the same; the model of rank 0 is what counts.
+
     Args:
         model: Any module that takes the task's batches; in the end it has the best weights.
         task: The task.
@@ -69,28 +73,43 @@ def train_model(
         (PosixPath('runs/coins/model'), True)
     """
     settings = TrainSettings() if settings is None else settings
-    check_arguments(model, task, settings, None, None)
-    check_settings(settings)
-    check_probes(settings.probe)
-    device = choose_device(settings.device)
+    ranks, given = join(), settings
+
+    def check() -> None:
+        check_arguments(model, task, given, None, None)
+        check_settings(given)
+        check_probes(given.probe)
+
+    ranks.agree(check)
+    _, device = join_on(settings.device)
     with device_context(settings):
         data = task.stored() if keep_data else None
-        config = describe_objects(model, task, settings, (name, label), data)
-        facts = {**collect_task_facts(task, model), "model": {"name": label}}
-        if resume is None:
-            check_effects(settings, model, task)
-            _try_out(model.to(device), task.to(device), settings)
-            run = Run.create(out, name, label, config, (), table_of(settings))
-        else:
-            refuse_other_objects(Run.open(resume), config, data)
-            run = open_to_resume(Path(resume), settings)
-        with begin_run(run, tensorboard, None if resume else facts):
+
+        def prepare() -> None:
+            check_for_ranks(model, settings, ranks)
             if resume is None:
-                save_task_data(run, data)
-            if announce is not None:
+                check_effects(settings, model, task)
+                _try_out(model.to(device), task.to(device), settings)
+
+        ranks.agree(prepare)
+        facts = ranks.lead(lambda: {**collect_task_facts(task, model), "model": {"name": label}})
+
+        def open_folder() -> Run:
+            config = describe_objects(model, task, settings, (name, label), data)
+            if resume is None:
+                run = Run.create(out, name, label, config, (), table_of(settings))
+            else:
+                refuse_other_objects(Run.open(resume), config, data)
+                run = open_to_resume(Path(resume), settings)
+            return begin_run(run, tensorboard, None if resume else facts)
+
+        with open_on_first(ranks, open_folder) as run:
+            if resume is None:
+                ranks.lead(lambda: None if run is None else save_task_data(run, data))
+            if announce is not None and run is not None:
                 announce(run.folder, facts)
             trained = train_in(run, settings, task, model, facts, resume=resume is not None, progress=progress)
-            if resume is not None:
+            if resume is not None and run is not None:
                 save_task_data(run, data)  # a kill may have come before they were kept
             return trained
 

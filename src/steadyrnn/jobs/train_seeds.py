@@ -24,6 +24,7 @@ from steadyrnn.train.group_runs import GroupRuns
 from steadyrnn.train.grouped import find_group_refusal, train_group
 from steadyrnn.train.progress import make_progress
 from steadyrnn.train.randomness import seed_everything
+from steadyrnn.train.ranks import refuse_ranks
 from steadyrnn.train.result import read_result
 from steadyrnn.train.state import refuse_differences
 from steadyrnn.train.weights import load_weights
@@ -118,6 +119,7 @@ def train_seeds(
         >>> done.plan.together, [run.folder.name for run in done.runs.values()], list(done.summary()["test"])
         (True, ['seed-0', 'seed-1', 'seed-2'], ['loss'])
     """
+    refuse_ranks("Several seeds", "Start it without torchrun, or train one seed.")
     settings = configuration.train
     check_settings(settings)
     check_probes(settings.probe)

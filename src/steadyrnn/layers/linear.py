@@ -76,6 +76,7 @@ class Linear(Holder):
             self.register_parameter("weight", nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         else:
             self.slot = Slot(constraint, *shape, device, dtype)
+            self.slot.dense = True
             self.hold(["weight"], "it is computed from the raw tensors of `slot`")
         vector = nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if check_flag("bias", bias) else None
         self.register_parameter("bias", vector)

@@ -44,6 +44,10 @@ class Batch:
     lengths: Tensor | None = None
     fresh: bool = True
 
+    def count_rows(self, interface: Interface) -> int:
+        """Return the number of rows, B."""
+        return self.input.shape[0 if interface.reads == "row" else 1]
+
 
 @dataclass(frozen=True)
 class StoredData:
@@ -142,6 +146,19 @@ class Task(ABC):
     @abstractmethod
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the scalar to minimize, a mean over the batch."""
+
+    def batch_weight(self, batch: Batch) -> Tensor | float:
+        r"""Return what the loss of a batch is divided by, as a mean: by default the number of rows.
+
+        A batch that is cut by rows into parts, of one process (``accumulate``) or of several, has the loss
+
+        .. math:: L = \sum_k \frac{w_k}{\sum_j w_j} L_k
+
+        with the weights :math:`w_k` of its parts. A task whose loss leaves steps out, or counts some more than others, must say
+        how much of it a batch has: the number of targets that count, or the sum of their weights. Weights of parts add up to
+        that of the batch. A tensor is a scalar on the device.
+        """
+        return float(batch.count_rows(self.interface))
 
     @abstractmethod
     def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -111,6 +111,10 @@ class Language(Task):
         """Return the mean cross-entropy of a word, in nats."""
         return cross_entropy(*_flat(output, batch.target), ignore_index=_NOTHING)
 
+    def batch_weight(self, batch: Batch) -> Tensor:
+        """Return the number of predictions that count."""
+        return (batch.target != _NOTHING).sum()
+
     def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return the sum of cross-entropies and the number of predictions."""
         each = cross_entropy(*_flat(output, batch.target), ignore_index=_NOTHING, reduction="none")

@@ -41,7 +41,7 @@ def check_settings(settings: TrainSettings) -> None:
         steadyrnn.errors.ArgumentError: `accumulate` must be at most `batch_size`, 2, but is 3.
     """
     _check_types(settings)
-    for name in ("epochs", "batch_size", "accumulate", "log_every"):
+    for name in ("epochs", "batch_size", "accumulate", "log_every", "check_ranks"):
         check_positive_int(name, getattr(settings, name))
     for name in ("steps", "evaluation_batch_size", "validate_every", "save_every", "threads"):
         if getattr(settings, name) is not None:

@@ -9,9 +9,10 @@ import torch
 
 from steadyrnn.errors import ArgumentError, DeviceError
 
+from .ranks import Ranks, join, local_rank
 from .settings import TrainSettings
 
-__all__ = ["AUTOCAST", "SMALLEST_SCALE", "autocast", "choose_device", "device_context", "make_scaler"]
+__all__ = ["AUTOCAST", "SMALLEST_SCALE", "autocast", "choose_device", "device_context", "join_on", "make_scaler"]
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 """The dtypes of ``TrainSettings.autocast`` by name."""
@@ -22,6 +23,8 @@ SMALLEST_SCALE = torch.finfo(torch.float16).tiny
 
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` is the first GPU where there is one, else the CPU.
+
+    Of processes that torchrun started each has a GPU of its own, that of the number ``LOCAL_RANK``.
 
     Example:
         >>> choose_device("cpu")
@@ -36,9 +39,46 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ArgumentError(f"`device` must be auto, cpu, cuda or cuda:1, but is {name!r}.")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    own = local_rank()
+    if device.type == "cuda" and own is not None:
+        return _device_of_rank(own, device.index, count)
     if device.type == "cuda" and (device.index or 0) >= count:
         raise DeviceError(f"`device` is {name!r}, but torch sees {count} CUDA devices here. Use auto or cpu.")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def _device_of_rank(own: int, index: int | None, count: int) -> torch.device:
+    """Return the GPU of one of several processes on a machine with ``count`` GPUs."""
+    several = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1
+    if index is not None and several:
+        raise ArgumentError(
+            f"`device` must be auto, cpu or cuda for several ranks, each with its own GPU, but is 'cuda:{index}'."
+        )
+    place = own if index is None else index
+    if place >= count:
+        raise DeviceError(
+            f"Rank {os.environ['RANK']} needs the GPU number {place} of its machine, but torch sees {count} there. Start at "
+            f"most {count} ranks per machine, or give `device` cpu."
+        )
+    return torch.device("cuda", place)
+
+
+def join_on(name: str) -> tuple[Ranks, torch.device]:
+    """Join the processes that this one was started with, if any, and return them and the device that this one computes on.
+
+    Raises:
+        DeviceError: A process has no device of that name.
+        RanksError: Another process has none.
+
+    Example:
+        >>> ranks, device = join_on("cpu")
+        >>> ranks.size, device
+        (1, device(type='cpu'))
+    """
+    ranks = join()
+    device = ranks.agree(lambda: choose_device(name))
+    ranks.compute_on(device)
+    return ranks, device
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from steadyrnn.tasks.base import Task
 from .device import autocast as autocast_context
 from .model_call import call_model
 from .randomness import keep_random_state
+from .ranks import ALONE, Ranks
 
 __all__ = ["evaluate", "evaluation_mode"]
 
@@ -27,6 +28,7 @@ def evaluate(
     *,
     autocast: str | None = None,
     call: Callable[..., Any] | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Return the scores of a model on a split, with dropout off; the model and all random states stay as they are.
 
@@ -39,6 +41,8 @@ def evaluate(
         batch_size: Rows of a batch.
         autocast: ``"bfloat16"`` or ``"float16"``; None is full precision.
         call: What to call instead of the model, e.g. the model compiled.
+        ranks: The processes that share the batches of the split; all return the same scores. Batches that go on from one
+            another are all scored by the first.
 
     Returns:
         The task's summary: ``"loss"`` and the task's metric at least.
@@ -54,10 +58,12 @@ def evaluate(
     if task.device != device:
         task.to(device)
     with evaluation_mode(model), torch.no_grad(), cached(), keep_random_state():
-        sums = _sums(model if call is None else call, task, split, batch_size, autocast)
-    if not sums:
+        sums = _sums(model if call is None else call, task, split, batch_size, autocast, ranks)
+    own = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
+    total = ranks.add_values(own)
+    if not total:
         raise DataError(f"The split {split!r} of the task has no examples, so there is nothing to score.")
-    return task.summary(dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)))
+    return task.summary(total)
 
 
 @contextmanager
@@ -72,11 +78,15 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _sums(call: Callable[..., Any], task: Task, split: str, batch_size: int, autocast: str | None) -> dict[str, Tensor]:
-    """Add the task's scores up over the batches of a split, carrying states along where the task does."""
+def _sums(
+    call: Callable[..., Any], task: Task, split: str, batch_size: int, autocast: str | None, ranks: Ranks
+) -> dict[str, Tensor]:
+    """Add the task's scores up over this process's batches of a split, carrying states along where the task does."""
     interface, state = task.interface, None
     sums: dict[str, Tensor] = {}
-    for batch in task.batches(split, batch_size):
+    for number, batch in enumerate(task.batches(split, batch_size)):
+        if ranks.rank != (0 if interface.carries_state else number % ranks.size):
+            continue
         with autocast_context(autocast, task.device):
             output, state = call_model(call, batch, state, interface)
         for name, value in task.scores(output, batch).items():

@@ -21,6 +21,7 @@ from .group_runs import GroupRuns
 from .group_step import GroupStepper, check_stackable, stack_inputs
 from .progress import Progress, Silent
 from .randomness import keep_random_state
+from .ranks import refuse_ranks
 from .result import Result, make_result
 from .schedules import Moment, rate_factor
 from .settings import ProbeSettings, TrainSettings
@@ -99,6 +100,7 @@ def train_group(
         >>> [result.steps for result in done.results], len(done.failures), len(ungroup(many))
         ([20, 20, 20], 0, 3)
     """
+    refuse_ranks("A group of networks", "Start it without torchrun.")
     each = _check_arguments(group, tasks, settings, progress, probes=runs is not None)
     with device_context(settings):
         return _GroupTrainer(group, each, settings, Silent() if progress is None else progress, runs).run_to_the_end()

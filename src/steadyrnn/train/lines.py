@@ -21,7 +21,7 @@ def make_line(kind: str, step: int, epoch_steps: int, time: float, values: Mappi
 
 
 def training_values(
-    task: Task, sums: Mapping[str, Tensor], means: tuple[float, float], rate: float, speed: float
+    task: Task, sums: Mapping[str, Tensor] | Mapping[str, float], means: tuple[float, float], rate: float, speed: float
 ) -> dict[str, Any]:
     """Return what a line of training says.
 

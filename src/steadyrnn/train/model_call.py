@@ -1,4 +1,4 @@
-"""Calling a model on a batch: states carried along, rows' lengths, a batch in parts."""
+"""Calling a model on a batch: states carried along, rows' lengths, a batch in parts and a rank's rows of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,18 @@ from torch import Tensor
 from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Interface
 
-__all__ = ["Part", "batch_rows", "call_model", "cut", "detach_state", "join_states", "state_tensors", "state_with"]
+__all__ = [
+    *("Part", "batch_rows", "call_model", "cut", "detach_state", "join_states", "rows_of_rank", "state_of_rank"),
+    *("state_tensors", "state_with"),
+]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a batch, the states they start from, and their share of the rows."""
+    """Some rows of a batch, and the states they start from."""
 
     batch: Batch
     state: Any
-    share: float
 
 
 def call_model(model: Callable[..., Any], batch: Batch, state: Any, interface: Interface) -> tuple[Tensor, Any]:
@@ -48,7 +50,28 @@ def call_model(model: Callable[..., Any], batch: Batch, state: Any, interface: I
 
 def batch_rows(batch: Batch, interface: Interface) -> int:
     """Return the number of rows of a batch, B."""
-    return batch.input.shape[_input_dimension(interface)]
+    return batch.count_rows(interface)
+
+
+def rows_of_rank(batch: Batch, rank: int, size: int, interface: Interface) -> Batch:
+    """Return the rows of a batch that one of several processes computes: of nearly equal number, in order.
+
+    Example:
+        >>> batch = Batch(torch.zeros(5, 3, 2), torch.zeros(3, 1))
+        >>> [rows_of_rank(batch, rank, 2, Interface(2, 1)).input.shape[1] for rank in range(2)]
+        [2, 1]
+    """
+    if batch_rows(batch, interface) < size:
+        raise ArgumentError(
+            f"A batch must have a row for each of the {size} ranks, but one has {batch_rows(batch, interface)} rows. Start "
+            "fewer ranks, or give a larger `batch_size`."
+        )
+    return cut(batch, None, size, interface)[rank].batch
+
+
+def state_of_rank(state: Any, rank: int, size: int) -> Any:
+    """Return the rows of a whole batch's state that go with :func:`rows_of_rank`."""
+    return state_with(state, [tensor.tensor_split(size, 1)[rank].contiguous() for tensor in state_tensors(state)])
 
 
 def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part]:
@@ -58,13 +81,13 @@ def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part
 
     Example:
         >>> batch = Batch(torch.zeros(5, 3, 2), torch.zeros(3, 1))
-        >>> [(part.batch.input.shape[1], round(part.share, 2)) for part in cut(batch, None, 2, Interface(2, 1))]
-        [(2, 0.67), (1, 0.33)]
+        >>> [part.batch.input.shape[1] for part in cut(batch, None, 2, Interface(2, 1))]
+        [2, 1]
     """
     rows = batch_rows(batch, interface)
     parts = min(parts, rows)
     if parts <= 1:
-        return [Part(batch, state, 1.0)]
+        return [Part(batch, state)]
     inputs = batch.input.tensor_split(parts, _input_dimension(interface))
     targets = batch.target.tensor_split(parts, 1 if interface.reads == "each" else 0)
     lengths = [None] * parts if batch.lengths is None else batch.lengths.tensor_split(parts)
@@ -72,7 +95,7 @@ def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part
     made = []
     for place, (x, y, ends) in enumerate(zip(inputs, targets, lengths, strict=True)):
         own = state_with(state, [pieces[place].contiguous() for pieces in states])
-        made.append(Part(Batch(x, y, ends, batch.fresh), own, x.shape[_input_dimension(interface)] / rows))
+        made.append(Part(Batch(x, y, ends, batch.fresh), own))
     return made
 
 

@@ -1,5 +1,6 @@
 """The random states a run depends on: seeded once, saved, put back, kept from what only looks on."""
 
+import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from steadyrnn.errors import CheckpointError
 
-__all__ = ["keep_random_state", "random_state", "restore_random_state", "seed_everything"]
+__all__ = ["keep_random_state", "random_state", "restore_random_state", "seed_everything", "seed_of_rank"]
 
 _WORDS = 624  # of the Mersenne twister
 
@@ -29,6 +30,23 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+def seed_of_rank(seed: int, rank: int, step: int = 0) -> int:
+    """Return the seed by which one of several processes draws dropout; of rank 0 at the start it is the run's own.
+
+    Args:
+        seed: Of the run.
+        rank: Of the process.
+        step: Steps done when it begins.
+
+    Example:
+        >>> seed_of_rank(5, 0), seed_of_rank(5, 1) == seed_of_rank(5, 2)
+        (5, False)
+    """
+    if rank == 0 and step == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed} {rank} {step}".encode()).digest()[:8], "little")
 
 
 def random_state() -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -3,20 +3,38 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from steadyrnn.errors import CheckpointError, RunError
 from steadyrnn.runs.checkpoint import Checkpoint
 from steadyrnn.runs.folder import Run
 
 from .older import complete_older
-from .state import Position, refuse_differences, restore
-from .step import Stepper
+from .state import refuse_differences
 from .weights import check_weights
 
-__all__ = ["load_best", "refuse_lost", "take_up"]
+__all__ = ["load_best", "load_to_go_on"]
 
 
-def take_up(run: Run, stepper: Stepper, description: Mapping[str, Any]) -> Position:
-    """Put a run's last checkpoint back, and return where the loop stood; the folder is only read.
+def load_to_go_on(run: Run, model: nn.Module, description: Mapping[str, Any], resume: bool) -> Checkpoint | None:
+    """Return what a run goes on from, None where it starts; the folder is only read.
+
+    Raises:
+        RunError: It has a checkpoint and is not to be resumed, or has lost its own; or as :func:`_load_last` says.
+        CheckpointError: As :func:`_load_last` says.
+    """
+    stored = "last" in run.checkpoints()
+    if stored and not resume:
+        raise RunError(f"`run` has a checkpoint already: {run.folder}. Resume it, or start a new run.")
+    refuse_differences({"train": run.config.get("train", {})}, description)
+    if stored:
+        return _load_last(run, model, description)
+    _refuse_lost(run)
+    return None
+
+
+def _load_last(run: Run, model: nn.Module, description: Mapping[str, Any]) -> Checkpoint:
+    """Return a run's last checkpoint, if it can be gone on from; the folder is only read.
 
     The metrics must have the lines that the checkpoint was saved behind, and the best weights, once there are any, must be
     those of this run and fit the model: training for hours only to find them missing would be too late.
@@ -34,8 +52,8 @@ def take_up(run: Run, stepper: Stepper, description: Mapping[str, Any]) -> Posit
     if isinstance(standing, dict) and standing.get("best_step", 0) > 0:
         best = load_best(run)
         _refuse_other_settings(best, description)
-        check_weights(stepper.model, best.tensors)
-    return restore(stepper, last.tensors, last.facts)
+        check_weights(model, best.tensors)
+    return last
 
 
 def load_best(run: Run) -> Checkpoint:
@@ -51,7 +69,7 @@ def load_best(run: Run) -> Checkpoint:
     raise CheckpointError(f"The checkpoint 'best' of `{run.folder}` was not written by the trainer.")
 
 
-def refuse_lost(run: Run) -> None:
+def _refuse_lost(run: Run) -> None:
     """Raise where a run without a last checkpoint must have had one: it would start anew, over what it has done.
 
     The first checkpoint is saved before the first step, so that lines of a later step, or any checkpoint, tell.

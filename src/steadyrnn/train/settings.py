@@ -163,6 +163,8 @@ class TrainSettings:
         clip: Clipping of gradients.
         stop: When to stop early.
         probe: What is measured on the way.
+        check_ranks: Steps between two comparisons of the weights of several processes, which must be equal to the last bit; of
+            one process there is nothing to compare.
         penalty: What the penalties of constraints (``sigma="penalty"``) are multiplied by before they are added to the loss.
         average: Averaged weights.
     """
@@ -182,6 +184,7 @@ class TrainSettings:
     compile: bool = False
     deterministic: bool = False
     graph: str = "auto"
+    check_ranks: int = 100
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     clip: ClipSettings = field(default_factory=ClipSettings)

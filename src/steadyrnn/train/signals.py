@@ -1,4 +1,4 @@
-"""Ctrl-C and a request to end: noted while a step runs, answered between two steps."""
+"""Ctrl-C, a request to end, and a warning that time is nearly over: noted while a step runs, answered between two steps."""
 
 import signal
 import threading
@@ -8,13 +8,18 @@ from typing import Any
 __all__ = ["Interrupted", "Signals"]
 
 
+_WARNING = "SIGUSR1"
+_NOTED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", _WARNING) if hasattr(signal, name))  # Windows lacks it
+
+
 class Interrupted(Exception):
     """Training was asked to end by a signal. The run is saved and can be resumed.
 
     Attributes:
         signal: The signal's number.
         step: Optimizer steps done.
-        exit_code: What a program should leave with: 130 after Ctrl-C, 143 after a request to end.
+        exit_code: What a program should leave with: 130 after Ctrl-C, 143 after a request to end, 138 after SIGUSR1, which a
+            scheduler sends before a job's time is over: start the job again.
 
     Example:
         >>> Interrupted(15, step=7).exit_code
@@ -22,14 +27,20 @@ class Interrupted(Exception):
     """
 
     def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"Stopped by {signal.Signals(number).name} after {step} steps; all is saved.")
+        name = signal.Signals(number).name
+        again = " The time of the job is nearly over: start it again with `--resume`." if name == _WARNING else ""
+        super().__init__(f"Stopped by {name} after {step} steps; all is saved.{again}")
         self.signal, self.step, self.exit_code = number, step, 128 + number
 
 
 class Signals:
-    """A context that notes SIGINT and SIGTERM instead of dying of them; the second one ends the program at once.
+    """A context that notes SIGINT, SIGTERM and SIGUSR1 instead of dying of them; a second one ends the program at once.
 
-    Outside the main thread, where no signal arrives, and where ``active`` is False it does nothing.
+    SIGUSR1 is no second one. Outside the main thread, where no signal arrives, and where ``active`` is False it does nothing.
+
+    Args:
+        active: Whether to do anything.
+        patient: Whether a second signal is ignored, too: torchrun repeats to each process what it was sent itself.
 
     Example:
         >>> with Signals() as signals:
@@ -37,14 +48,14 @@ class Signals:
         True
     """
 
-    def __init__(self, active: bool = True) -> None:
+    def __init__(self, active: bool = True, patient: bool = False) -> None:
         self.received: int | None = None
-        self._active = active
+        self._active, self._patient = active, patient
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
         if self._active and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _NOTED:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -55,6 +66,7 @@ class Signals:
         self._before.clear()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        warned = signal.Signals(number).name == _WARNING
+        if self.received is not None and not self._patient and not warned:
             raise KeyboardInterrupt
-        self.received = number
+        self.received = self.received if warned and self.received is not None else number

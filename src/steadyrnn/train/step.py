@@ -1,6 +1,6 @@
 """One optimizer step: batch in parts, loss with penalties, gradients checked and clipped, weights moved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,12 +16,17 @@ from steadyrnn.tasks.base import Batch, Task
 from .averaging import WeightAverage
 from .clipping import clip, free_recurrent_parameters, gradient_norm, limited_weights, recurrent_parameters
 from .device import SMALLEST_SCALE, autocast, make_scaler
+from .exchange import Exchange
 from .graph import Outcome, StepGraphs, reason_against
 from .guard import Guard
-from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states
+from .held_weights import HeldWeights
+from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states, rows_of_rank
 from .moving_average import MovingAverage
 from .optimizers import make_optimizer
+from .parts_check import check_parts
+from .ranks import ALONE, Ranks
 from .settings import TrainSettings
+from .spread_state import check_state_rows
 
 __all__ = ["Stepper"]
 
@@ -29,8 +34,9 @@ __all__ = ["Stepper"]
 class Stepper:
     """Moves a model by one optimizer step at a time.
 
-    Of n parts of a batch each loss, a mean over its rows, counts by its share of the rows: the gradients are those of the
-    whole batch, up to rounding (and up to dropout, which draws for each part).
+    Of parts of a batch each loss counts by its share, as the task says (``batch_weight``): the gradients are those of the whole
+    batch, up to rounding (and up to dropout, which draws for each part). Each constraint is evaluated once per step. Of several
+    processes each takes some of the rows, and gradients and losses are added up.
 
     Args:
         model: Any module, on the device.
@@ -38,9 +44,10 @@ class Stepper:
         settings: How to train.
         call: What to call for the model's output: the model, or the model compiled.
         note: Called on a GPU with whether steps are captured and, if not, why; once per kind of step.
+        ranks: The processes that share each batch.
 
     Attributes:
-        state: What the model carries from batch to batch, where the task does that.
+        state: What the model carries from batch to batch, where the task does that; of several processes for its own rows.
         average: What has added up since the last line of metrics.
         weight_average: The average of the weights after each step, where the settings ask for one.
     """
@@ -52,9 +59,12 @@ class Stepper:
         settings: TrainSettings,
         call: Callable[..., Any],
         note: Callable[[bool, str], None] = lambda captured, why: None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.model, self.task, self.settings, self.call = model, task, settings, call
+        self.model, self.task, self.settings, self.call, self.ranks = model, task, settings, call, ranks
         self.interface, device = task.interface, task.device
+        self.exchange = Exchange(ranks, device) if ranks.joined else None
+        self.checked = False  # whether parts have been seen to make up a batch
         self.scaler = make_scaler(settings.autocast, device)
         on_gpu = device.type == "cuda" and self.scaler is None
         fused = on_gpu and settings.optimizer.name != "rmsprop"
@@ -68,6 +78,7 @@ class Stepper:
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.weight_average = WeightAverage(model, settings.average, settings.compile)
         self._prepare_clipping()
+        self.weights = HeldWeights(model, self.limit, settings.compile)
         self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
         self.graphs = self._prepare_graphs(note)
@@ -125,22 +136,65 @@ class Stepper:
     def _compute(self, batch: Batch, state: Any, scored: bool) -> Outcome:
         """Do what a step does on the device; on a GPU nothing here may depend on the step's number."""
         self.optimizer.zero_grad(set_to_none=True)
-        parts = cut(batch, state, self.settings.accumulate, self.interface)
+        parts = self._parts(batch, state)
+        self._scale_limit()
+        if len(parts) == 1 and self.exchange is None:
+            loss, last, sums = self._take_whole(parts[0], scored)
+        else:
+            loss, last, sums = self._take_parts(batch, parts, scored)
+        norm = self._move(loss)
+        self.average.add_values(loss, norm)
+        return detach_state(last), sums
+
+    def _parts(self, batch: Batch, state: Any) -> list[Part]:
+        """Return what this process computes, in parts that are no larger than ``accumulate`` of one process makes them."""
+        ranks, parts = self.ranks, self.settings.accumulate
+        own = rows_of_rank(batch, ranks.rank, ranks.size, self.interface) if ranks.size > 1 else batch
+        return cut(own, state, -(-parts // ranks.size), self.interface)
+
+    def _take_whole(self, part: Part, scored: bool) -> tuple[Tensor, Any, dict[str, Tensor]]:
+        """Compute loss, state, sums and gradients of a whole batch."""
+        with limited_weights(self.model, self.limit):
+            output, last = self._forward(part)
+            loss = self.task.loss(output, part.batch)
+            self._backward(loss + self.settings.penalty * penalty(self.model) if self.penalized else loss)
+            sums = self.task.scores(output.detach(), part.batch) if scored else {}
+        return loss.detach(), last, sums
+
+    def _take_parts(self, batch: Batch, parts: Sequence[Part], scored: bool) -> tuple[Tensor, Any, dict[str, Tensor]]:
+        """Compute the same in parts, here and on other ranks: each constraint is evaluated once, and so are penalties."""
         losses, states = [], []
         sums: dict[str, Tensor] = {}
-        self._scale_limit()
-        with limited_weights(self.model, self.limit):
+        whole = self.task.batch_weight(batch)
+        limit = self.limit if self.settings.compile else None  # of weights that the compiled model makes by itself
+        with self.weights as held, limited_weights(self.model, limit):
             for part in parts:
                 output, last = self._forward(part)
-                losses.append(self._backward(output, part))
+                loss = self.task.loss(output, part.batch)
+                self._check_parts(output, part)
+                losses.append(loss * _share(self.task.batch_weight(part.batch), whole, loss.dtype))
+                self._backward(losses[-1])
+                losses[-1] = losses[-1].detach()
                 states.append(last)
+                if self.ranks.size > 1:
+                    check_state_rows(last, batch_rows(part.batch, self.interface))
                 if scored:
                     own = self.task.scores(output.detach(), part.batch)
                     sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-        norm = self._move(loss)
-        self.average.add_values(loss, norm)
-        return detach_state(join_states(states)), sums
+        if self.exchange is not None:
+            trained = [parameter for parameter in self.parameters if parameter.requires_grad]
+            loss = self.exchange.add([*trained, *held.copies], loss)
+        held.backward()
+        if self.penalized:
+            self._backward(self.settings.penalty * penalty(self.model))
+        return loss, join_states(states), sums
+
+    def _check_parts(self, output: Tensor, part: Part) -> None:
+        """See once that the task says how parts of a batch count."""
+        if not self.checked:
+            check_parts(self.task, output.detach(), part.batch)
+            self.checked = True
 
     def _scale_limit(self) -> None:
         """Scale the limit as the loss: in float16 gradients come back multiplied."""
@@ -153,14 +207,9 @@ class Stepper:
         with once, autocast(self.settings.autocast, self.task.device):
             return call_model(self.call, part.batch, part.state, self.interface)
 
-    def _backward(self, output: Tensor, part: Part) -> Tensor:
-        """Add a part's gradients; return its share of the loss, without penalties."""
-        loss = self.task.loss(output, part.batch)
-        total = loss + self.settings.penalty * penalty(self.model) if self.penalized else loss
-        if part.share != 1.0:
-            loss, total = loss * part.share, total * part.share
-        (total if self.scaler is None else self.scaler.scale(total)).backward()
-        return loss.detach()
+    def _backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss."""
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def _move(self, loss: Tensor) -> Tensor:
         """Check and clip the gradients, move the weights; return the gradients' norm before it was clipped."""
@@ -181,3 +230,10 @@ class Stepper:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return torch.where(norm.isfinite(), norm, torch.zeros_like(norm))
+
+
+def _share(weight: Tensor | float, whole: Tensor | float, dtype: torch.dtype) -> Tensor | float:
+    """Return the share that a part has in a batch; 0 where nothing counts."""
+    if isinstance(weight, Tensor) and isinstance(whole, Tensor):
+        return torch.where(whole > 0, weight / whole, 0.0).to(dtype)
+    return float(weight) / float(whole)

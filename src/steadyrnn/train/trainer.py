@@ -9,25 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrnn.errors import ArgumentError, RunError
+from steadyrnn.errors import ArgumentError
 from steadyrnn.runs.folder import Run
 from steadyrnn.tasks.base import Task
 
 from .arguments import check_arguments, check_settings
-from .device import choose_device, device_context
+from .device import device_context, join_on
 from .effects import check_effects
 from .evaluation import evaluate
 from .lines import make_line, training_values
 from .probing import Callback, probe
 from .progress import Progress, Silent
-from .randomness import seed_everything
+from .randomness import seed_everything, seed_of_rank
+from .ranks import Ranks
 from .result import Result, make_result
-from .resuming import load_best, refuse_lost, take_up
+from .resuming import load_best, load_to_go_on
+from .same_weights import check_for_ranks, check_same_weights, take_weights_of_first
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
+from .shared_run import SharedRun
 from .signals import Interrupted, Signals
 from .stages import PlannedStage, plan_stages
-from .state import Position, capture, describe, refuse_differences
+from .state import Position, capture, describe, restore
 from .step import Stepper
 from .stopping import reason_to_stop
 from .weights import clones, load_weights, weights_of
@@ -54,7 +57,10 @@ def train(
     A task with stages is trained stage by stage, each with a new optimizer and a schedule over its own steps. Validation, test
     and the choice of the best weights are those of the task itself.
 
-    Ctrl-C and SIGTERM end a run that has a folder after the step in hand, with everything saved.
+    Ctrl-C, SIGTERM and SIGUSR1 end a run that has a folder after the step in hand, with everything saved.
+
+    Started by torchrun, all processes call it, with the same arguments but ``run``, which is that of rank 0 alone. They share
+    each batch, and give what one process would give, up to rounding (and up to dropout).
 
     Args:
         model: Any module that takes the task's batches; moved to the settings' device.
@@ -64,7 +70,7 @@ def train(
         resume: Whether to go on from the run's last checkpoint. A run that was cut off before its first one starts; a finished
             one returns its result. Nothing in the folder changes before all of it has been read and fits.
         callbacks: Measurements by name, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
-            and in the end; what they return is logged as a probe. ``probe.every`` of 0 calls none.
+            and in the end (on rank 0); what they return is logged as a probe. ``probe.every`` of 0 calls none.
         progress: What a person sees; None is nothing.
 
     Returns:
@@ -72,7 +78,8 @@ def train(
 
     Raises:
         TrainingError: A loss or gradient was not finite; the weights are those before that step.
-        Interrupted: A signal came; the run can be resumed.
+        Interrupted: A signal came, to any process; the run can be resumed.
+        RanksError: Another process has failed or ended, or weights of two processes differ.
         RunError: The run's ``config.json`` or its checkpoint has other settings, a run to start has a checkpoint, or a run to
             resume has lost its checkpoint or lines of its metrics.
         CheckpointError: A checkpoint is damaged, or does not fit the model.
@@ -86,14 +93,20 @@ def train(
     """
     check_arguments(model, task, settings, run, progress)
     check_settings(settings)
-    if resume and run is None:
+    ranks, device = join_on(settings.device)
+    shared = SharedRun(run, ranks)
+    if resume and not shared.exists:
         raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
-    if not resume:
-        check_effects(settings, model, task)
+
+    def check() -> None:
+        check_for_ranks(model, settings, ranks)
+        if not resume:
+            check_effects(settings, model, task)
+
+    ranks.agree(check)
+    shown = progress if progress is not None and ranks.first else Silent()
     with device_context(settings):
-        return _Trainer(model, task, settings, run, callbacks, Silent() if progress is None else progress).run_to_the_end(
-            resume
-        )
+        return _Trainer(model, task, settings, shared, callbacks, shown, device).run_to_the_end(resume)
 
 
 class _Trainer:
@@ -104,12 +117,14 @@ class _Trainer:
         model: nn.Module,
         task: Task,
         settings: TrainSettings,
-        run: Run | None,
+        run: SharedRun,
         callbacks: Mapping[str, Callback],
         progress: Progress,
+        device: torch.device,
     ) -> None:
         self.settings, self.run, self.callbacks, self.progress = settings, run, callbacks, progress
-        device = choose_device(settings.device)
+        self.ranks: Ranks = run.ranks
+        self.measured = bool(run.ranks.share(bool(callbacks))[0])  # other ranks have no callbacks
         self.model, self.task = model.to(device), task.to(device)
         self.call: Callable[..., Any] = torch.compile(model) if settings.compile else model
         self.graph_notes: dict[tuple[bool, str], bool] = {}  # what is to be said of captured steps, and whether it was
@@ -135,13 +150,13 @@ class _Trainer:
         return self.position.stage_start + sum(stage.steps for stage in self.plan[self.position.stage :])
 
     def _make_stepper(self) -> Stepper:
-        return Stepper(self.model, self.task, self.settings, self.call, self._note_graph)
+        return Stepper(self.model, self.task, self.settings, self.call, self._note_graph, self.ranks)
 
     def run_to_the_end(self, resume: bool) -> Result:
         """Start or resume, step until there is a reason to end, test."""
         self._begin(resume)
         if self.position.reason is None:
-            with Signals(active=self.run is not None) as signals:
+            with Signals(active=self.run.exists, patient=self.ranks.joined) as signals:
                 self._loop(signals)
                 self._finish()
         self._take_best()
@@ -151,20 +166,19 @@ class _Trainer:
 
     def _begin(self, resume: bool) -> None:
         self.model.train()
-        seed_everything(self.settings.seed)
-        if self.run is None:
+        seed_everything(seed_of_rank(self.settings.seed, self.ranks.rank))
+        take_weights_of_first(self.model, self.ranks)
+        if not self.run.exists:
             self._probe()
             return
-        stored = "last" in self.run.checkpoints()
-        if stored and not resume:
-            raise RunError(f"`run` has a checkpoint already: {self.run.folder}. Resume it, or start a new run.")
-        refuse_differences({"train": self.run.config.get("train", {})}, self.description)
-        if stored:
-            self.position = take_up(self.run, self.stepper, self.description)
+        run = self.run.run
+        read = self.ranks.agree(lambda: None if run is None else load_to_go_on(run, self.model, self.description, resume))
+        stored, tensors = self.ranks.share(*((None, {}) if read is None else (read.facts, read.tensors)))
+        if stored is not None:
+            self.position = self.ranks.agree(lambda: restore(self.stepper, tensors, stored))
             if self.position.reason is None:
                 self.run.rewind(self.position.step)
             return
-        refuse_lost(self.run)
         self.run.rewind(0)  # a run that was killed before its first checkpoint may have left some lines
         self._probe()
         self._save()
@@ -181,10 +195,21 @@ class _Trainer:
                 self._log_graph()
                 self._between_steps()
                 self.progress.update(position.step, self.shown)
-                if signals.received is not None and position.reason is None:
-                    self._interrupt(signals.received)
+                received = self._received(signals)
+                if received is not None and position.reason is None:
+                    self._interrupt(received)
         finally:
             self.progress.end()
+
+    def _received(self, signals: Signals) -> int | None:
+        """Return a signal to end, the same on all ranks: what one was sent goes round with the gradients of a step."""
+        exchange = self.stepper.exchange
+        if exchange is None:
+            return signals.received
+        found = exchange.signal_to_end()
+        if signals.received is not None:
+            exchange.ask_to_end(signals.received)
+        return found
 
     def _step(self) -> None:
         settings, position, stage = self.settings, self.position, self.stage
@@ -196,6 +221,8 @@ class _Trainer:
         batch = stage.task.train_batch(position.step, settings.batch_size)
         sums = self.stepper.step(number, batch, factor, scored=logged)
         position.step = number
+        if number % settings.check_ranks == 0:
+            check_same_weights(self.model, self.ranks, number)
         if logged:
             self._log_training(sums, factor)
 
@@ -260,17 +287,17 @@ class _Trainer:
 
     def _evaluate(self, task: Task, split: str, model: nn.Module, call: Callable[..., Any]) -> dict[str, float]:
         size = self.settings.evaluation_batch_size or self.settings.batch_size
-        return evaluate(model, task, split, size, autocast=self.settings.autocast, call=call)
+        return evaluate(model, task, split, size, autocast=self.settings.autocast, call=call, ranks=self.ranks)
 
     # Probes
 
     def _probes(self, step: int) -> bool:
         every = self.settings.probe.every
-        return bool(self.callbacks) and every > 0 and step % every == 0
+        return self.measured and every > 0 and step % every == 0
 
     def _probe(self) -> None:
         if self.settings.probe.every > 0:
-            probe(self.callbacks, self.position.step, self.model, self.run)
+            self.ranks.lead(lambda: probe(self.callbacks, self.position.step, self.model, self.run.run))
 
     # Ending
 
@@ -283,15 +310,15 @@ class _Trainer:
 
     def _finish(self) -> None:
         """Test the best weights. The last checkpoint is written behind the last line: a run killed before does it again."""
+        check_same_weights(self.model, self.ranks, self.position.step)
         tensors: dict[str, Tensor] = {}
-        if self.run is not None:
-            self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
+        if self.run.exists:
             tensors = clones(capture(self.stepper, self.position, self.description)[0])
         self._take_best()
         self.position.test = self._evaluate(self.task, "test", self.model, self.call)
         self._log("test", self.position.test | {"checkpoint": "best"})
         self._log_end(self.position.reason or "finished")
-        if self.run is not None:
+        if self.run.exists:
             self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             self.run.save("last", tensors, capture(self.stepper, self.position, self.description)[1])
 
@@ -303,13 +330,14 @@ class _Trainer:
     # Checkpoints
 
     def _save(self) -> None:
-        if self.run is not None:
+        if self.run.exists:
+            check_same_weights(self.model, self.ranks, self.position.step)
             self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             self.run.save("last", *capture(self.stepper, self.position, self.description))
 
     def _keep_best(self) -> None:
         weights = weights_of(self._evaluated()[0])
-        if self.run is None:
+        if not self.run.exists:
             self.best = clones(weights)
             return
         facts = {"step": self.position.step, "validation": self.position.best, "settings": self.description}
@@ -321,12 +349,14 @@ class _Trainer:
         A run killed between its two saves and resumed where the last bits come out differently (a GPU, another machine) may
         have its best weights from a course it did not take again: their scores must be theirs.
         """
-        if self.run is None:
+        if not self.run.exists:
             return load_weights(self.model, self.best)
-        best, position = load_best(self.run), self.position
-        load_weights(self.model, best.tensors)
-        position.best = best.facts["validation"]
-        position.standing = replace(position.standing, best_step=best.facts["step"])
+        run = self.run.run
+        best = self.ranks.agree(lambda: None if run is None else load_best(run))
+        facts, tensors = self.ranks.share(*((None, {}) if best is None else (best.facts, best.tensors)))
+        load_weights(self.model, tensors)
+        self.position.best = facts["validation"]
+        self.position.standing = replace(self.position.standing, best_step=facts["step"])
 
     # Lines of metrics
 
@@ -336,7 +366,8 @@ class _Trainer:
         loss, norm = average.means()
         average.pause()
         speed = average.rows / average.seconds if average.seconds > 0 else 0.0
-        values = training_values(self.task, sums, (loss, norm), self.settings.optimizer.lr * factor, speed)
+        whole = self.ranks.add_values({name: float(value) for name, value in sums.items()})
+        values = training_values(self.task, whole, (loss, norm), self.settings.optimizer.lr * factor, speed)
         groups = zip(self.stepper.optimizer.param_groups, self.stepper.rates, strict=True)
         named = {group["name"]: rate * factor for group, rate in groups if "name" in group}
         self._log("train", values | ({"rates": named} if named else {}))
@@ -348,8 +379,7 @@ class _Trainer:
 
     def _log(self, kind: str, values: Mapping[str, Any]) -> None:
         named = {"stage": self.stage.name} if self.stage.name and kind != "test" else {}
-        if self.run is not None:
-            self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), named | dict(values)))
+        self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), named | dict(values)))
 
     def _note_graph(self, captured: bool, why: str) -> None:
         self.graph_notes.setdefault((captured, why), False)
@@ -363,8 +393,7 @@ class _Trainer:
                 self.graph_notes[captured, why] = True
 
     def _log_end(self, reason: str) -> None:
-        if self.run is not None:
-            self.run.log({"kind": "end", "step": self.position.step, "reason": reason})
+        self.run.log({"kind": "end", "step": self.position.step, "reason": reason})
 
     def _elapsed(self) -> float:
         return self.position.elapsed + time.perf_counter() - self.started

@@ -12,7 +12,7 @@ from .examples import NOTHING
 from .scaling import Scaling
 
 __all__ = [
-    *("class_scores", "class_summary", "number_loss", "number_scores", "number_summary"),
+    *("class_scores", "class_summary", "class_weight", "number_loss", "number_scores", "number_summary", "number_weight"),
     *("weighted_class_loss", "weighted_class_scores"),
 ]
 
@@ -28,6 +28,17 @@ def weighted_class_loss(logits: Tensor, target: Tensor, weight: Tensor | None) -
     shares = flat.new_ones(flat.shape[-1]) if weight is None else weight.to(flat)
     counted = shares[classes.clamp(min=0)] * (classes != NOTHING)
     return cross_entropy(flat, classes, weight=shares, ignore_index=NOTHING, reduction="sum") / counted.sum().clamp(min=1e-12)
+
+
+def class_weight(target: Tensor, weight: Tensor | None) -> Tensor:
+    """Return what :func:`weighted_class_loss` divides by: the number of classes that count, or the sum of their weights.
+
+    Example:
+        >>> class_weight(torch.tensor([0, 1, -100]), torch.tensor([0.5, 2.0]))
+        tensor(2.5000, dtype=torch.float64)
+    """
+    counts = target != NOTHING
+    return counts.sum() if weight is None else (weight[target.clamp(min=0)] * counts).sum(dtype=torch.float64)
 
 
 def class_scores(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -82,6 +93,16 @@ def number_loss(output: Tensor, target: Tensor) -> Tensor:
     """
     error, counts = _errors(output, target)
     return error.square().sum() / counts.sum().clamp(min=1)
+
+
+def number_weight(target: Tensor) -> Tensor:
+    """Return what :func:`number_loss` divides by: how many numbers count.
+
+    Example:
+        >>> number_weight(torch.tensor([[2.0], [float("nan")]]))
+        tensor(1)
+    """
+    return (~target.isnan()).sum()
 
 
 def number_scores(output: Tensor, target: Tensor) -> dict[str, Tensor]:

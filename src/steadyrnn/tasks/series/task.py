@@ -18,9 +18,11 @@ from .references import score_constant, score_references
 from .scores import (
     class_scores,
     class_summary,
+    class_weight,
     number_loss,
     number_scores,
     number_summary,
+    number_weight,
     weighted_class_loss,
     weighted_class_scores,
 )
@@ -177,6 +179,10 @@ class SeriesClassification(SeriesTask):
         """Return the mean cross-entropy."""
         return weighted_class_loss(output, batch.target, self.shares)
 
+    def batch_weight(self, batch: Batch) -> Tensor:
+        """Return the number of classes that count, or the sum of their weights."""
+        return class_weight(batch.target, self.shares)
+
     def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return sums over the batch."""
         return class_scores(output, batch.target)
@@ -234,6 +240,10 @@ class SeriesNumbers(SeriesTask):
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the mean squared error of scaled numbers."""
         return number_loss(output, batch.target)
+
+    def batch_weight(self, batch: Batch) -> Tensor:
+        """Return how many numbers count."""
+        return number_weight(batch.target)
 
     def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return sums over the batch."""
