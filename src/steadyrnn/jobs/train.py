@@ -16,7 +16,7 @@ from steadyrnn.tasks.base import Task
 from steadyrnn.train.arguments import check_settings
 from steadyrnn.train.device import choose_device, device_context
 from steadyrnn.train.effects import check_effects
-from steadyrnn.train.progress import make_progress
+from steadyrnn.train.progress import Progress, make_progress
 from steadyrnn.train.randomness import seed_everything
 from steadyrnn.train.result import read_result
 from steadyrnn.train.settings import TrainSettings
@@ -119,10 +119,11 @@ def train_network(
 
 def train_in(
     run: Run, settings: TrainSettings, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
-    progress: str, label: str = "training",
+    progress: str | Progress, label: str = "training",
 ) -> TrainedRun:  # fmt: skip
     """Train a model in its run folder and certify its best weights, as :func:`train_network` does once both are there."""
-    shown, probes = make_progress(progress, label), probes_of(run, settings, task)
+    shown = progress if isinstance(progress, Progress) else make_progress(progress, label)
+    probes = probes_of(run, settings, task)
     result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
     if resume:  # they may be lost; nothing of a run changes before the trainer agrees to go on
         write_facts(run, facts)
