@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steadyrnn.errors import RunError
+from steadyrnn.models.registry import SYSTEMS
+from steadyrnn.tasks.registry import TASKS
 
-from .setting_types import applies
+from .setting_types import applies, is_number
 
 __all__ = ["MOST_TRIALS", "PRUNERS", "SAMPLERS", "Entry", "Range", "SweepPlan"]
 
@@ -153,6 +155,31 @@ class SweepPlan:
             }
             grid = {name: tuple(values) for name, values in stored["grid"].items()}
             lists = {name: tuple(stored[name]) for name in ("models", "seeds")}
-            return cls(**{**stored, **lists, "grid": grid, "search": search})
-        except (TypeError, KeyError, AttributeError) as error:
+            plan = cls(**{**stored, **lists, "grid": grid, "search": search})
+            right = plan._is_right()
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise RunError(f"The plan of the sweep is damaged, or of another release: {error}.") from error
+        if not right:
+            raise RunError("The plan of the sweep is damaged, or of another release: a value is not what a plan has there.")
+        return plan
+
+    def _is_right(self) -> bool:
+        """Say whether every value is of the kind that a plan has; names of settings are checked where they are used."""
+        numbers = [end for space in self.search.values() if isinstance(space, Range) for end in (space.low, space.high)]
+        texts = [self.metric or "", self.direction or ""]
+        return (
+            self.task in TASKS
+            and bool(self.models and self.seeds)
+            and all(model in SYSTEMS for model in self.models)
+            and all(type(seed) is int and 0 <= seed < 2**64 for seed in self.seeds)
+            and type(self.trials) is int
+            and 1 <= self.trials <= MOST_TRIALS
+            and type(self.seed) is int
+            and (self.sampler in SAMPLERS and self.pruner in PRUNERS)
+            and isinstance(self.settings, dict)
+            and all(isinstance(text, str) for text in texts)
+            and all(map(is_number, numbers))
+            and all([*self.grid.values()])
+            and all(space != () for space in self.search.values())
+            and all(isinstance(value, str | bool | int | float | None) for values in self.grid.values() for value in values)
+        )

@@ -10,7 +10,7 @@ from steadyrnn.models.settings import ModelSettings
 from steadyrnn.tasks.registry import TASKS
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["applies", "kinds_of", "read_value", "setting_types"]
+__all__ = ["applies", "is_number", "kinds_of", "read_value", "setting_types"]
 
 _OWN = {"model.name", "train.seed", "task.name"}
 """What a sweep sets itself, from its models, seeds and task."""
