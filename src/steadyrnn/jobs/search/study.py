@@ -93,6 +93,14 @@ class Studies:
         Raises:
             RunError: A trial is none of the plan's.
         """
+        try:
+            return self._read_all()
+        except RunError:
+            raise
+        except Exception as error:  # optuna replays any value without a look at it
+            raise RunError(f"`{self.folder / JOURNAL}` cannot be read: {type(error).__name__}: {error}.") from error
+
+    def _read_all(self) -> dict[int, Known]:
         found: dict[int, Known] = {}
         entries = {entry.number: entry for entry in self.plan.entries()}
         for model, study in self._studies.items():
