@@ -25,6 +25,7 @@ INTERNALS = re.compile(
 PLACES: dict[str, list[str]] = {
     **{"eval": ["runs"], "certify": ["runs"], "convert": ["runs", "--to", "torch"], "report": ["runs"], "data": ["list"]},
     **{"reproduce": ["lin-table2", "--quick"], "bench": [], "completion": ["bash"], "compare": ["addition"]},
+    "sweep": ["sweep.yaml"],
 }
 """What a command cannot do without."""
 

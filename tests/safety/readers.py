@@ -23,6 +23,12 @@ from steadyrnn.engines.calibration_table import parse_table
 from steadyrnn.jobs.certify import recheck_trained
 from steadyrnn.jobs.loading import find_input_bound, load_trained
 from steadyrnn.jobs.result_file import parse_result
+from steadyrnn.jobs.search.folder import SweepFolder, read_record, write_record
+from steadyrnn.jobs.search.folder import TrialRecord as Trial
+from steadyrnn.jobs.search.journal import JOURNAL, quiet_optuna
+from steadyrnn.jobs.search.plan import Range, SweepPlan
+from steadyrnn.jobs.search.plan_file import SweepFile, make_plan
+from steadyrnn.jobs.search.study import Studies
 from steadyrnn.jobs.settings_file import parse_settings
 from steadyrnn.jobs.weights_file import load_layer
 from steadyrnn.layers.lstm import LSTM
@@ -124,6 +130,55 @@ class Folders:
         return Path(shutil.copytree(run, copy))
 
 
+class Sweeps:
+    """The folder of a sweep of which one file at a time is replaced."""
+
+    plan = SweepPlan("addition", ("gru",), (0,), search={"train.optimizer.lr": Range(0.001, 0.1)}, trials=2)
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "sweep"
+        self.folder.mkdir()
+        SweepFolder.create(self.folder, self.plan, None, b"", {"label": "addition", "higher": False}).close()
+        record = Trial(0, "gru", {"train.optimizer.lr": 0.01}, "finished", 0.5, {"0": 0.5}, "", 1.5)
+        write_record(self.folder, record)
+        with quiet_optuna():
+            studies = Studies(self.folder, self.plan, higher=False)
+            studies.tell(studies.ask(self.plan.entries()[0]), record)
+
+    def reader(self, name: str, read: Callable[[], Any]) -> Reader:
+        path = self.folder / name
+        valid = path.read_bytes()
+
+        def with_file(data: bytes) -> Any:
+            path.write_bytes(data)
+            try:
+                with quiet_optuna():
+                    return read()
+            finally:
+                path.write_bytes(valid)
+
+        return Reader(valid, with_file)
+
+    def opened(self) -> Any:
+        return SweepFolder.open(self.folder).plan.entries()
+
+    def trial(self) -> Any:
+        return read_record(self.folder)
+
+    def journal(self) -> Any:
+        return Studies(self.folder, self.plan, higher=False).known()
+
+
+SWEEP = b"""task: addition
+models: [gru, spectral]
+seeds: 0..2
+settings: {train: {steps: 3}}
+grid: {model.width: [8, 16]}
+search: {train.optimizer.lr: {low: 1.0e-3, high: 0.1, log: true}}
+trials: 2
+"""
+
+
 def everything(run: Path) -> Any:
     """Read a run as every command that only reads does, but its weights."""
     held = Run.open(find_runs([run])[0])
@@ -185,7 +240,7 @@ def text(data: bytes) -> Any:
 
 def make_readers(root: Path) -> dict[str, Reader]:
     """Return every reader by name."""
-    folders = Folders(root)
+    folders, sweeps = Folders(root), Sweeps(root)
     certificates = Certificates(folders.run)
     layer = torch.nn.GRU(3, 4)
     weights = save({f"rnn.{name}": tensor.detach().contiguous() for name, tensor in layer.state_dict().items()})
@@ -221,6 +276,10 @@ def make_readers(root: Path) -> dict[str, Reader]:
         "ucr": Reader(b"-1\t0.5\t2\n1\t-1e3\t7\n", lambda data: read_series(data, WHERE, 2, 2, (-1, 1))),
         "repository": Reader(REPOSITORY, lambda data: read_repository(data, WHERE, (3, 4, 2))),
         "split": Reader(b"3 1\n1 2\n", lambda data: read_split(data, WHERE, 3, 0)),
+        "sweep file": Reader(SWEEP, lambda data: make_plan(SweepFile(WHERE, data)).entries()),
+        "sweep.json": sweeps.reader("sweep.json", sweeps.opened),
+        "trial.json": sweeps.reader("trial.json", sweeps.trial),
+        "journal": sweeps.reader(JOURNAL, sweeps.journal),
         "text": Reader(b" the cat \n\n sat <unk>\n", text),
     }
 
@@ -245,4 +304,5 @@ NAMES = (
         "split",
         "text",
     ),
+    *("sweep file", "sweep.json", "trial.json", "journal"),
 )

@@ -145,7 +145,7 @@ def test_a_head_that_is_no_plain_file_is_not_read(tmp_path: Path, kind: str) -> 
     assert read_commit(tmp_path) is None
 
 
-STARTERS = {"subprocess", "pty", "popen2", "multiprocessing", "commands", "pexpect", "sh", "webbrowser"}
+STARTERS = {"subprocess", "pty", "popen2", "multiprocessing", "commands", "pexpect", "sh", "webbrowser", "submitit"}
 CALLS = {"system", "popen", "fork", "forkpty", "posix_spawn", "posix_spawnp", "startfile", "eval", "exec", "execv", "execve",
          "execvp", "execvpe", "spawnl", "spawnv", "spawnve", "spawnvp"}  # fmt: skip
 UNPICKLERS = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
@@ -173,7 +173,10 @@ def starts(tree: ast.AST) -> list[str]:
 
 ALLOWED = {
     "cli/report.py": {"webbrowser"},  # --open
-    "jobs/cell_runner.py": {"multiprocessing", "multiprocessing.process"},  # the same Python again, for reproduce --jobs
+    "jobs/cell_runner.py": {"multiprocessing"},  # the same Python again, for reproduce --jobs
+    "jobs/processes.py": {"multiprocessing", "multiprocessing.process"},
+    "jobs/search/executors.py": {"multiprocessing", "multiprocessing.process"},  # likewise for sweep --jobs
+    "jobs/search/submitit_jobs.py": {"submitit", "submitit.helpers"},  # sweep --slurm, --executor local
 }
 """Files of the package that may start a program, with what they may call."""
 

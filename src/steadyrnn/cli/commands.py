@@ -23,6 +23,9 @@ COMMANDS: dict[str, Command] = {
     "compare": Command(
         "compare", "train several networks on a task or a file of yours; one table, one page", "TASK|DATA [options]"
     ),
+    "sweep": Command(
+        "sweep", "try many settings with several seeds; the best by validation", "CONFIG|--resume FOLDER|--example [options]"
+    ),
     "eval": Command("evaluate", "score a trained network, or let it write text", "RUN [options]"),
     "certify": Command("certify", "say with proof how a network behaves", "RUN|FILE [options]"),
     "convert": Command("convert", "turn a trained network into an equivalent one", "RUN --to FORM [options]"),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LISTS", "PLURALS", "SHORT_FORMS", "CommandLine", "get_nested", "scan", "value_of", "write_out"]
+__all__ = ["LISTS", "PLURALS", "SHORT_FORMS", "CommandLine", "get_nested", "scan", "split_options", "value_of", "write_out"]
 
 SHORT_FORMS = {
     "--model": "--model.name",
@@ -100,7 +100,7 @@ def _write_out(word: str, forms: Mapping[str, str]) -> str:
     return f"{forms.get(name, LISTS.get(name, name))}{equals}{value}"
 
 
-def _options(words: Sequence[str], flags: Collection[str]) -> Iterator[tuple[str, str | None, Sequence[str]]]:
+def split_options(words: Sequence[str], flags: Collection[str]) -> Iterator[tuple[str, str | None, Sequence[str]]]:
     """Yield name, value and words of every option, as argparse tells them apart; a bare word has the name ``""``."""
     place = 0
     while place < len(words):
@@ -137,7 +137,7 @@ def scan(words: Sequence[str], flags: Collection[str]) -> CommandLine:
         CommandLine(task='addition', files=['a.yaml'], resume=None, words=['--train.seed', '3', '--json'])
     """
     task, resume, files, rest = None, None, [], list[str]()
-    for name, value, taken in _options(words, flags):
+    for name, value, taken in split_options(words, flags):
         if not name and task is None:
             task = value
         elif name == "--config" and value is not None:
@@ -155,7 +155,7 @@ def value_of(words: Sequence[str], option: str, flags: Collection[str]) -> str |
         >>> value_of(["--model.name", "lstm", "--json"], "--model.name", ["--json"])
         'lstm'
     """
-    values = [value for name, value, _ in _options(words, flags) if name == option and value is not None]
+    values = [value for name, value, _ in split_options(words, flags) if name == option and value is not None]
     return values[-1] if values else None
 
 

@@ -1,6 +1,6 @@
 """Lists of seeds on a command line; free of torch."""
 
-import re
+from steadyrnn.jobs.seeds_file import parse_seeds
 
 __all__ = ["read_seeds"]
 
@@ -19,14 +19,7 @@ def read_seeds(text: str, most: int) -> list[int]:
         >>> read_seeds("0..3", 10), read_seeds("0,2,5", 10)
         ([0, 1, 2, 3], [0, 2, 5])
     """
-    found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
-    if found:
-        first, last = int(found[1]), int(found[2])
-        seeds = [*range(first, min(last, first + most) + 1)]
-    elif re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
-        seeds = [*map(int, text.split(","))]
-    else:
-        seeds = []
-    if not 1 <= len(seeds) <= most or len({*seeds}) < len(seeds):
+    seeds = parse_seeds(text, most)
+    if not seeds or len({*seeds}) < len(seeds):
         raise ValueError(f"--seeds must be different numbers, as 0..9 or 0,2,5, at most {most}, but is {text!r}")
     return seeds

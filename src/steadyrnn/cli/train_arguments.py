@@ -197,7 +197,7 @@ def train_parser(
     task: str | None, model: str | None = None, for_help: bool = False, command: str = "train"
 ) -> "ArgumentParser":
     """Return the parser for a task; without one it has only what all tasks share."""
-    parser = make_parser(command, _description(task, command), EXAMPLES[command])
+    parser = make_parser(command, _description(task, command), EXAMPLES.get(command, ()))
     parser.add_argument(
         "--config", action="config", help="YAML or JSON file with any of the settings; a run's config.json fits."
     )

@@ -1,26 +1,21 @@
 """Run cells one after another, or several at once in processes of their own."""
 
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import active_children, connection, get_context, parent_process
-from multiprocessing.process import BaseProcess
+from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
 
 from steadyrnn.errors import RunError
 
+from .processes import begin_worker, end_processes, keep_folder_out
 from .work import Cell
 
 __all__ = ["own_folder", "run_cells"]
-
-_PATIENCE = 20.0  # seconds that a process has to save what it trains
 
 
 def run_cells(
@@ -67,7 +62,7 @@ def _run_at_once(
 ) -> Iterator[tuple[Cell, Any, float]]:
     waiting, running = list(cells), dict[Future[tuple[Any, float]], Cell]()
     others, threads = active_children(), torch.get_num_threads()
-    with _keep_folder_out(), ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (threads,)) as pool:
+    with keep_folder_out(), ProcessPoolExecutor(jobs, get_context("spawn"), begin_worker, (threads,)) as pool:
         try:
             while waiting or running:
                 ready = [cell for cell in waiting if cell.after is None or cell.after in numbers]
@@ -85,47 +80,8 @@ def _run_at_once(
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            _end(process for process in active_children() if process not in others)
+            end_processes(process for process in active_children() if process not in others)
 
 
 def _has_failed(one: Future[Any]) -> bool:
     return one.exception() is not None
-
-
-def _end(workers: Iterable[BaseProcess]) -> None:
-    """End processes, so that none writes to a folder which another call may take; one that trains saves first."""
-    held = [*workers]
-    for process in held:
-        process.terminate()
-    for process in held:
-        process.join(_PATIENCE)
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-@contextmanager
-def _keep_folder_out() -> Iterator[None]:
-    """Keep new processes of Python from importing what lies in the current folder before they have their own path."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
-def _begin_worker(threads: int) -> None:
-    """Set the number of threads, and end with the parent, however that ends: a worker does not notice it by itself."""
-    torch.set_num_threads(threads)
-    parent = parent_process()
-    if parent is not None:
-        Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)

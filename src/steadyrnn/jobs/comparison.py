@@ -1,8 +1,5 @@
 """Several networks trained on the same data, with one table of them, as CSV and LaTeX too, and one page."""
 
-import csv
-import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +7,14 @@ from typing import Any
 
 from steadyrnn.report.numbers import mean, spread
 from steadyrnn.report.page import write_report
-from steadyrnn.runs.files import write_atomically
 from steadyrnn.runs.folder import make_run_folder
-from steadyrnn.runs.json_text import null_for_nonfinite, render
 from steadyrnn.train.ranks import refuse_ranks
 
 from .open_settings import AUTO, TASK
 from .own_data import settle
 from .recipes import configure
+from .table_files import number_text as text
+from .table_files import write_table
 from .train import TrainedRun
 from .train_seeds import train_seeds
 
@@ -159,24 +156,14 @@ def _row(name: str, runs: Mapping[int, TrainedRun], failed: Mapping[int, str], f
 def _write(comparison: Comparison, command: Sequence[str]) -> None:
     """Write the table in three forms, and the page of all runs."""
     header, lines = _table(comparison)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    folder = comparison.folder
-    write_atomically(folder / "table.csv", text.getvalue().encode())
-    write_atomically(folder / "table.tex", _latex(header, lines).encode())
     rows = [
         {**{key: value for key, value in vars(row).items() if key != "runs"}, "runs": [str(run) for run in row.runs]}
         for row in comparison.rows
     ]
-    write_atomically(
-        folder / "table.json",
-        render(null_for_nonfinite({"metric": comparison.metric, "rows": rows, "command": [*command]})).encode(),
-    )
+    write_table(comparison.folder, header, lines, {"metric": comparison.metric, "rows": rows, "command": [*command]})
     runs = [run for row in comparison.rows for run in row.runs]
     if runs:
-        write_report(runs, folder / "report.html", [*command], None)
+        write_report(runs, comparison.folder / "report.html", [*command], None)
 
 
 def _table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -189,34 +176,10 @@ def _table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     ]  # fmt: skip
     lines = [
         [
-            row.name, _text(row.parameters), _text(row.validation), *(_text((row.test or {}).get(name)) for name in scores),
-            _text(row.deviation), _text(row.contraction), "" if row.stable is None else "yes" if row.stable else "no",
-            _text(row.seconds), _text(len(row.runs) or None),
+            row.name, text(row.parameters), text(row.validation), *(text((row.test or {}).get(name)) for name in scores),
+            text(row.deviation), text(row.contraction), "" if row.stable is None else "yes" if row.stable else "no",
+            text(row.seconds), text(len(row.runs) or None),
         ]
         for row in comparison.rows
     ]  # fmt: skip
     return header, lines
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-def _latex(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return the table for LaTeX, in the style of booktabs; special characters are written out."""
-    shown = [[_escape(cell) for cell in line] for line in (header, *lines)]
-    body = [" & ".join(line) + r" \\" for line in shown]
-    columns = "l" + "r" * (len(header) - 1)
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(parts) + "\n"
-
-
-def _escape(text: str) -> str:
-    r"""Return a text as LaTeX prints it.
-
-    Example:
-        >>> print(_escape("a_b & 5%"))
-        a\_b \& 5\%
-    """
-    named = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: named.get(found[0], "\\" + found[0]), text)

@@ -27,8 +27,8 @@ from .origin import Origin, collect_task_facts
 from .python_run import PythonOrigin
 
 __all__ = [
-    *("Trained", "build_task", "collect_facts", "find_input_bound", "find_newest_run", "load_trained", "read_configuration"),
-    *("require_recurrent", "require_sequence_model"),
+    *("Trained", "build_task", "collect_facts", "data_checksums", "find_input_bound", "find_newest_run", "load_trained"),
+    *("read_configuration", "require_recurrent", "require_sequence_model"),
 ]
 
 
@@ -208,10 +208,10 @@ def check_same_data(run: Run, task: Task) -> None:
     Raises:
         RunError: A file has changed since, or the run has lost the checksums of its files.
     """
-    now = _checksums(task.data_facts())
+    now = data_checksums(task.data_facts())
     if now is None:
         return
-    noted = _checksums(read_facts(run).get("data"))
+    noted = data_checksums(read_facts(run).get("data"))
     if noted is None:
         raise RunError(f"`{run.folder}` has lost `{FACTS}`, which says what it was trained on. Restore it, or train again.")
     if noted != now:
@@ -222,7 +222,7 @@ def check_same_data(run: Run, task: Task) -> None:
         )
 
 
-def _checksums(data: Any) -> dict[str, str] | None:
+def data_checksums(data: Any) -> dict[str, str] | None:
     """Return the checksums of data files by path, None where none are noted."""
     files = data.get("files") if isinstance(data, dict) else None
     return {str(file["path"]): str(file["sha256"]) for file in files} if isinstance(files, list) and files else None

@@ -7,6 +7,9 @@ from pathlib import Path
 from steadyrnn.report.page import write_report
 from steadyrnn.runs.layout import find_runs
 
+from .search.folder import SweepFolder, is_sweep
+from .search.result import read_standing, write_standing
+
 __all__ = ["Report", "report_runs"]
 
 
@@ -27,7 +30,7 @@ def report_runs(
     """Write one self-contained HTML page about some runs.
 
     Args:
-        paths: Run folders, or folders above: then all runs below them.
+        paths: Run folders, or folders above: then all runs below them. Of the folder of a sweep alone, the sweep's page.
         out: The file to write.
         title: Heading of the page; None makes one of the tasks.
         command: The words that the page is noted to come from.
@@ -37,5 +40,10 @@ def report_runs(
         >>> len(report.runs), report.path
         (1, PosixPath('page.html'))
     """
-    folders = find_runs([Path(path) for path in paths])
+    named = [Path(path) for path in paths]
+    folders = find_runs(named)
+    if len(named) == 1 and is_sweep(named[0]):
+        sweep = SweepFolder.open(named[0])
+        write_standing(read_standing(sweep), command, Path(out), title)
+        return Report(Path(out), folders)
     return Report(write_report(folders, Path(out), [*command], title), folders)

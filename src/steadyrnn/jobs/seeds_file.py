@@ -1,5 +1,6 @@
 """The folder of several runs that differ by their seeds: which seeds, and how they are trained; free of torch."""
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from steadyrnn.runs.files import write_atomically
 from steadyrnn.runs.json_text import parse_file, render
 from steadyrnn.runs.regular import read_if_there
 
-__all__ = ["CHECKPOINT", "MOST_SEEDS", "SEEDS", "SeedsPlan", "read_plan", "seed_folder", "write_plan"]
+__all__ = ["CHECKPOINT", "MOST_SEEDS", "SEEDS", "SeedsPlan", "parse_seeds", "read_plan", "seed_folder", "write_plan"]
 
 SEEDS = "seeds.json"
 """What makes a folder one of several runs."""
@@ -68,3 +69,19 @@ def read_plan(folder: Path) -> SeedsPlan | None:
             if seeds and all(type(seed) is int and 0 <= seed < 2**64 for seed in seeds) and len({*seeds}) == len(seeds):
                 return SeedsPlan(tuple(seeds), together, reason)
     raise RunError(f"`{folder / SEEDS}` is damaged, or of another release: it does not have the fields of a plan of seeds.")
+
+
+def parse_seeds(text: str, most: int) -> list[int]:
+    """Return the seeds of ``0..9`` or ``0,2,5``; none where the text is neither, or stands for more than ``most``.
+
+    Example:
+        >>> parse_seeds("0..3", 10), parse_seeds("0,2,5", 10), parse_seeds("all", 10)
+        ([0, 1, 2, 3], [0, 2, 5], [])
+    """
+    found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
+    if found:
+        first, last = int(found[1]), int(found[2])
+        seeds = [*range(first, min(last, first + most) + 1)]
+    else:
+        seeds = [*map(int, text.split(","))] if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text) else []
+    return seeds if len(seeds) <= most else []

@@ -11,7 +11,7 @@ from steadyrnn.runs.regular import read_if_there
 from steadyrnn.tasks.settings import TaskSettings
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["parse_settings", "read_settings"]
+__all__ = ["parse_mapping", "parse_settings", "read_file", "read_settings"]
 
 _OF_THE_COMMAND_LINE = ("config", "resume", "out", "json", "quiet", "tensorboard", "print_config", "seeds")
 """What names other files and folders, or how the program answers, is for whoever types to say, not for a file."""
@@ -27,14 +27,47 @@ def read_settings(path: Path) -> Mapping[str, Any] | None:
     Raises:
         ArgumentError: The file cannot be read, is too large, or holds something else.
     """
-    try:
-        data = read_if_there(path, most=_MOST_BYTES)
-    except RunError as error:
-        raise ArgumentError(str(error)) from error
+    data = read_file(path)
     return None if data is None else parse_settings(data, path)
 
 
+def read_file(path: Path) -> bytes | None:
+    """Return the bytes of a file of settings, None where there is no file.
+
+    Raises:
+        ArgumentError: The file cannot be read, or is too large.
+    """
+    try:
+        return read_if_there(path, most=_MOST_BYTES)
+    except RunError as error:
+        raise ArgumentError(str(error)) from error
+
+
 def parse_settings(data: bytes, path: Path) -> Mapping[str, Any]:
+    """Return the settings of a text in YAML or JSON.
+
+    Args:
+        data: The whole file.
+        path: Its name, for errors.
+
+    Raises:
+        ArgumentError: It is refused by :func:`parse_mapping`, or has a part by its file, or what belongs to the command line.
+
+    Example:
+        >>> parse_settings(b"task: {name: copy}", Path("a.yaml"))
+        {'task': {'name': 'copy'}}
+    """
+    stored = parse_mapping(data, path, "`task`, `model` and `train`")
+    foreign = next((name for name in _OF_THE_COMMAND_LINE if name in stored), None)
+    if foreign is not None:
+        raise ArgumentError(f"{path} must hold settings, but has `{foreign}`, which belongs to the command line.")
+    for part, cls in (("task", TaskSettings), ("model", ModelSettings), ("train", TrainSettings)):
+        if part in stored:
+            _check_mapping(stored[part], cls, part, path)
+    return stored
+
+
+def parse_mapping(data: bytes, path: Path, parts: str, dotted: bool = False) -> Mapping[str, Any]:
     """Return the mapping of a text in YAML or JSON.
 
     A few lines of YAML can stand for billions of values, by aliases of aliases. So the values are counted, each alias as
@@ -43,14 +76,15 @@ def parse_settings(data: bytes, path: Path) -> Mapping[str, Any]:
     Args:
         data: The whole file.
         path: Its name, for errors.
+        parts: What the mapping should have, for errors.
+        dotted: Whether names may have dots.
 
     Raises:
-        ArgumentError: It is neither, holds no mapping, too many values, one that JSON does not have, a name twice, or a part by
-            its file.
+        ArgumentError: It is neither, holds no mapping, too many values, one that JSON does not have, or a name twice.
 
     Example:
-        >>> parse_settings(b"task: {name: copy}", Path("a.yaml"))
-        {'task': {'name': 'copy'}}
+        >>> parse_mapping(b"model.width: 8", Path("a.yaml"), "settings", dotted=True)
+        {'model.width': 8}
     """
     import yaml  # type: ignore[import-untyped]
 
@@ -64,14 +98,8 @@ def parse_settings(data: bytes, path: Path) -> Mapping[str, Any]:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ArgumentError(f"{path} is neither YAML nor JSON that can be read: {reason}") from error
     if not isinstance(stored, Mapping):
-        raise ArgumentError(f"{path} must hold a mapping with `task`, `model` and `train`, but holds {type(stored).__name__}.")
-    _count(stored, path, _DEEPEST, {})
-    foreign = next((name for name in _OF_THE_COMMAND_LINE if name in stored), None)
-    if foreign is not None:
-        raise ArgumentError(f"{path} must hold settings, but has `{foreign}`, which belongs to the command line.")
-    for part, cls in (("task", TaskSettings), ("model", ModelSettings), ("train", TrainSettings)):
-        if part in stored:
-            _check_mapping(stored[part], cls, part, path)
+        raise ArgumentError(f"{path} must hold a mapping with {parts}, but holds {type(stored).__name__}.")
+    _count(stored, path, _DEEPEST, {}, dotted)
     return stored
 
 
@@ -96,7 +124,7 @@ def _refuse_repeated(root: Any, path: Path) -> None:
             waiting.extend(item)
 
 
-def _count(value: Any, path: Path, depth: int, known: dict[tuple[int, int], int]) -> int:
+def _count(value: Any, path: Path, depth: int, known: dict[tuple[int, int], int], dotted: bool) -> int:
     """Return how many values there are in one, itself included; refuse too many, too deep ones, and what JSON lacks."""
     if depth < 0:
         raise ArgumentError(f"{path} must not nest its values more than {_DEEPEST} deep, but does.")
@@ -104,8 +132,9 @@ def _count(value: Any, path: Path, depth: int, known: dict[tuple[int, int], int]
     if key in known:
         return known[key]
     if isinstance(value, Mapping):
-        if not all(isinstance(name, str) and "." not in name for name in value):
-            raise ArgumentError(f"{path} must have words without a dot as the names of settings, but has another one.")
+        if not all(isinstance(name, str) and (dotted or "." not in name) for name in value):
+            words = "words" if dotted else "words without a dot"
+            raise ArgumentError(f"{path} must have {words} as the names of settings, but has another one.")
         inner = list(value.values())
     else:
         inner = value if isinstance(value, list) else []
@@ -115,7 +144,7 @@ def _count(value: Any, path: Path, depth: int, known: dict[tuple[int, int], int]
         raise ArgumentError(f"{path} must hold numbers of at most 64 bits, but has one of {value.bit_length()}.")
     found = 1
     for item in inner:
-        found += _count(item, path, depth - 1, known)
+        found += _count(item, path, depth - 1, known, dotted)
         if found > _MOST_VALUES:
             raise ArgumentError(f"{path} must hold at most {_MOST_VALUES:,} values, but its aliases stand for more.")
     known[key] = found

@@ -17,7 +17,7 @@ from steadyrnn.tasks.base import Task
 from steadyrnn.train.arguments import check_settings
 from steadyrnn.train.device import choose_device, device_context, join_on
 from steadyrnn.train.effects import check_effects
-from steadyrnn.train.progress import make_progress
+from steadyrnn.train.progress import Progress, make_progress
 from steadyrnn.train.randomness import seed_everything
 from steadyrnn.train.ranks import Ranks, current_ranks, join
 from steadyrnn.train.result import read_result
@@ -154,13 +154,14 @@ def open_on_first(ranks: Ranks, make: Callable[[], Run]) -> Iterator[Run | None]
 
 def train_in(
     run: Run | None, settings: TrainSettings, task: Task, model: nn.Module, facts: dict[str, Any], *, resume: bool,
-    progress: str, label: str = "training",
+    progress: str | Progress, label: str = "training",
 ) -> TrainedRun:  # fmt: skip
     """Train a model in its run folder and certify its best weights, as :func:`train_network` does once both are there.
 
     The folder is None on all ranks but the first.
     """
-    ranks, shown = current_ranks(), make_progress(progress if run is not None else "silent", label)
+    ranks = current_ranks()
+    shown = progress if isinstance(progress, Progress) else make_progress(progress if run is not None else "silent", label)
     probes = {} if run is None else probes_of(run, settings, task)
     result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
 

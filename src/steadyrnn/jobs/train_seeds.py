@@ -15,6 +15,7 @@ from steadyrnn.models.group import group
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.systems import build_model
 from steadyrnn.report.numbers import mean, spread
+from steadyrnn.runs.files import make_folder
 from steadyrnn.runs.folder import Run, make_run_folder
 from steadyrnn.tasks.base import Task
 from steadyrnn.train.arguments import check_settings
@@ -22,7 +23,7 @@ from steadyrnn.train.device import choose_device, device_context
 from steadyrnn.train.effects import check_effects
 from steadyrnn.train.group_runs import GroupRuns
 from steadyrnn.train.grouped import find_group_refusal, train_group
-from steadyrnn.train.progress import make_progress
+from steadyrnn.train.progress import Progress, make_progress
 from steadyrnn.train.randomness import seed_everything
 from steadyrnn.train.ranks import refuse_ranks
 from steadyrnn.train.result import read_result
@@ -50,6 +51,7 @@ nothing was measured.
 """
 
 Announce = Callable[[Path, dict[str, Any], str], None]
+Shown = str | Progress
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ def train_seeds(
     *,
     resume: str | Path | None = None,
     tensorboard: bool = False,
-    progress: str = "silent",
+    progress: Shown = "silent",
     command: Sequence[str] = (),
     announce: Announce | None = None,
     task: Task | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
+    folder: str | Path | None = None,
 ) -> TrainedSeeds:
     """Train a network for each seed; keep each in a folder as :func:`~steadyrnn.jobs.train.train_network` would leave it.
 
@@ -106,11 +109,12 @@ def train_seeds(
         out: Where folders are made: ``out/TASK/MODEL/ID/seed-N``.
         resume: The folder ``out/TASK/MODEL/ID`` of a call to go on with.
         tensorboard: Whether to write event files too.
-        progress: ``"auto"`` shows a bar or lines, ``"silent"`` nothing.
+        progress: ``"auto"`` shows a bar or lines, ``"silent"`` nothing; or what is told of every step of every training.
         command: The words that the runs are noted to come from.
         announce: Called with the folder, the facts and a line on the way of training before the first step.
         task: The task of the configuration, where it has been made already; None makes it.
         facts: What is to be noted of the runs beside what is known of task and model.
+        folder: What takes the place of ``out/TASK/MODEL/ID``; it must hold neither the seeds nor their plan.
 
     Example:
         >>> from steadyrnn.jobs.recipes import configure
@@ -138,12 +142,13 @@ def train_seeds(
             check_effects(settings, model, task)
             reason = "there is one" if len(plan.seeds) == 1 else _refuse_group(configuration, task, model, device.type)
             plan = replace(plan, together=reason is None, reason=reason or "")
-        with _open_all(configuration, plan, Path(out), resume, command, known, tensorboard) as (folder, runs):
+        place = None if folder is None else Path(folder)
+        with _open_all(configuration, plan, Path(out), resume, command, known, tensorboard, place) as (made, runs):
             if announce is not None:
-                announce(folder, known, describe_way(plan, known))
+                announce(made, known, describe_way(plan, known))
             train_all = _train_together if plan.together else _train_in_turn
             done, failures = train_all(configuration, task, runs, known, resume is not None, progress)
-    return TrainedSeeds(folder, plan, known, done, failures)
+    return TrainedSeeds(made, plan, known, done, failures)
 
 
 def describe_way(plan: SeedsPlan, facts: Mapping[str, Any]) -> str:
@@ -212,7 +217,7 @@ def _seeded(configuration: Configuration, seed: int) -> Configuration:
 @contextmanager
 def _open_all(
     configuration: Configuration, plan: SeedsPlan, out: Path, resume: str | Path | None, command: Sequence[str],
-    facts: dict[str, Any], tensorboard: bool,
+    facts: dict[str, Any], tensorboard: bool, place: Path | None = None,
 ) -> Iterator[tuple[Path, dict[int, Run]]]:  # fmt: skip
     """Make the folders of all seeds, or open them, and hold all of them."""
     with ExitStack() as stack:
@@ -225,12 +230,13 @@ def _open_all(
                 runs[seed] = stack.enter_context(open_stored(own, seed_folder(folder, seed), tensorboard))
                 refuse_differences({"train": runs[seed].config["train"]}, {"train": asdict(own.train)})
         else:
-            folder = make_run_folder(out, configuration.label, configuration.model.name)
+            folder = make_run_folder(out, configuration.label, configuration.model.name) if place is None else place
+            make_folder(folder)
             write_plan(folder, plan)
             more = {"group": {"seeds": [*plan.seeds]}} if plan.together else {}
             for seed in plan.seeds:
-                own, place = _seeded(configuration, seed), seed_folder(folder, seed)
-                runs[seed] = stack.enter_context(open_new(own, out, command, facts, tensorboard, place, more))
+                own, new = _seeded(configuration, seed), seed_folder(folder, seed)
+                runs[seed] = stack.enter_context(open_new(own, out, command, facts, tensorboard, new, more))
         yield folder, runs
 
 
@@ -245,7 +251,7 @@ def _refuse_half_made(folder: Path, plan: SeedsPlan) -> None:
 
 
 def _train_in_turn(
-    configuration: Configuration, task: Task, runs: Mapping[int, Run], facts: dict[str, Any], resume: bool, progress: str
+    configuration: Configuration, task: Task, runs: Mapping[int, Run], facts: dict[str, Any], resume: bool, progress: Shown
 ) -> tuple[dict[int, TrainedRun], dict[int, str]]:
     """Train one network after another; one that fails does not keep the next from being trained."""
     done, failures = dict[int, TrainedRun](), dict[int, str]()
@@ -261,7 +267,7 @@ def _train_in_turn(
 
 
 def _train_together(
-    configuration: Configuration, task: Task, runs: Mapping[int, Run], facts: dict[str, Any], resume: bool, progress: str
+    configuration: Configuration, task: Task, runs: Mapping[int, Run], facts: dict[str, Any], resume: bool, progress: Shown
 ) -> tuple[dict[int, TrainedRun], dict[int, str]]:
     """Train all networks as a group; one that fails leaves it."""
     settings, seeds = configuration.train, [*runs]
@@ -271,7 +277,8 @@ def _train_together(
         above = runs[seeds[0]].folder.parent
         probes = [probes_of(run, settings, task) for run in runs.values()]
         folders = GroupRuns([*runs.values()], seeds, above / CHECKPOINT, probes)
-        finished = train_group(group(models), task, settings, progress=make_progress(progress), runs=folders)
+        shown = progress if isinstance(progress, Progress) else make_progress(progress)
+        finished = train_group(group(models), task, settings, progress=shown, runs=folders)
         failures = {seeds[place]: str(error) for place, error in finished.failures.items()}
     elif resume:
         GroupRuns([*runs.values()], seeds, runs[seeds[0]].folder.parent / CHECKPOINT).remove()  # a kill may have left it
