@@ -26,6 +26,7 @@ def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 REFUSED = {
     ("eval", "runs"): "`steadyrnn eval` runs in one process, but torchrun has started 2",
     ("compare", "addition"): "`steadyrnn compare` runs in one process, but torchrun has started 2",
+    ("sweep", "sweep.yaml"): "`steadyrnn sweep` runs in one process, but torchrun has started 2",
     ("train", "addition", "--seeds", "0..2"): "Several seeds cannot be run by several ranks, but there are 2",
     ("train", "addition", "--models", "gru,lstm"): "A comparison of networks cannot be run by several ranks",
     ("train", "additon"): "there is no task 'additon'",

@@ -10,6 +10,7 @@ from typing import Any
 from steadyrnn.errors import ArgumentError, RunError, SteadyError
 from steadyrnn.runs.folder import make_run_folder
 from steadyrnn.train.progress import Progress, make_progress
+from steadyrnn.train.ranks import refuse_ranks
 from steadyrnn.train.signals import Signals
 
 from .search.executors import Executor, InProcess, Processes
@@ -98,6 +99,7 @@ def run_sweep(
         raise ArgumentError(f"`executor` must be one of {', '.join(EXECUTORS)}, but is {executor!r}.")
     if (plan is None) == (resume is None):
         raise ArgumentError("Give `plan` to start a sweep, or `resume` to go on with one, and not both.")
+    refuse_ranks("A sweep", "Start it without torchrun: it starts its own processes.")
     forget_task()
     known = None if plan is None else prepare(plan)
     with quiet_optuna(), _open(known, Path(out), file, resume) as sweep:
