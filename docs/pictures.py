@@ -28,7 +28,8 @@ LAGS = range(1, 62, 3)
 BOUND = 1.0
 """Largest norm of an input; also the bound in the certificates."""
 MEASURED, PROVEN, SPECTRAL = "C0", "C2", "C1"
-GPU = Path(__file__).parents[1] / "benchmarks" / "results" / "gpu.json"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+GPU, RANKS = RESULTS / "gpu.json", RESULTS / "parallel-ranks.json"
 PANELS = (("rnn-relu", "float32"), ("rnn-relu", "bfloat16"), ("lstm", "float32"))
 BATCH = 128
 """Batch size of the rows of the GPU benchmark that are drawn."""
@@ -54,6 +55,10 @@ def main() -> None:
         save(speeds(json.loads(GPU.read_text())), "gpu.svg")
     else:
         print(f"{GPU.name} is missing: the picture of GPU speeds is not changed")
+    if RANKS.is_file():
+        save(ranks(json.loads(RANKS.read_text())), "ranks.svg")
+    else:
+        print(f"{RANKS.name} is missing: the picture of one series over ranks is not changed")
 
 
 def save(figure: Figure, name: str) -> None:
@@ -107,6 +112,33 @@ def speeds(results: dict[str, Any]) -> Figure:
         axes.set_xticks([row["n"] for row in rows], [str(row["n"]) for row in rows])
     grid[0].set_ylabel(f"us per step, B = {BATCH}, with gradients")
     grid[0].legend()
+    return figure
+
+
+def ranks(results: dict[str, Any]) -> Figure:
+    """Draw measured processor time of one series over processes, and the time predicted for many GPUs."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for place, size in enumerate((1, 2, 4)):
+        rows = [row for row in results["cpu"]["rows"] if row["ranks"] == size and row["mode"] == "train"]
+        label = f"{size} process" + "es" * (size > 1)
+        left.loglog([r["steps_per_rank"] for r in rows], [r["own_ms"] for r in rows], "o-", color=f"C{place}", label=label)
+    left.set_xlabel("steps of a process")
+    left.set_ylabel("processor time of a process, ms")
+    left.set_title("Measured on a CPU (gloo): a training step")
+    left.legend()
+    for mode, colour in (("forward", "C0"), ("train", "C1")):
+        rows = [row for row in results["prediction"]["rows"] if row["mode"] == mode]
+        gpus = [row["gpus"] for row in rows]
+        for latency, style in zip(rows[0]["total_s"], ("-", "--", ":"), strict=True):
+            seconds = [row["total_s"][latency] for row in rows]
+            right.loglog(gpus, seconds, style, color=colour, base=2, label=f"{mode}, {latency} µs an exchange")
+    right.set_xlabel("GPUs")
+    right.set_ylabel("seconds")
+    right.set_title(r"Predicted: $10^9$ steps, 128 units")
+    right.set_xticks(gpus, [str(number) for number in gpus])
+    right.set_yscale("log", base=10)
+    right.legend(fontsize=7)
     return figure
 
 

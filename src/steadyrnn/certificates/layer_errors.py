@@ -28,6 +28,7 @@ class LayerErrors(NamedTuple):
 
     errors: Tensor
     record: LayerVerification
+    cell: Tensor | None = None  # of an LSTM, the last c that the bounds are about, (B, H)
 
 
 @torch.no_grad()
@@ -59,12 +60,12 @@ def layer_errors(proof: Proof, run: Recurrence, output: Tensor, entering: Tensor
     running = None if run.batch_sizes is None else running_rows(run.batch_sizes, output.shape[1], device)
     given = (in_running_order(run.input, run), in_running_order(output, run), wrong, running, *run.state)
     evaluate = proof.prepared[device]
-    errors, largest = call_through_graph(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
+    errors, largest, cell = call_through_graph(evaluate, given) if has_kernel(proof.weights.cell) else evaluate(*given)
     residual, error = largest.tolist()
     if not math.isfinite(residual + error):
         raise NotFiniteError("`output` or `input` is so large that squares of its entries overflow: nothing is proven of it.")
     record = LayerVerification(proof.weights.name, contraction.rate, contraction.norm.name, residual, error)
-    return LayerErrors(in_running_order(errors, run), record)
+    return LayerErrors(in_running_order(errors, run), record, cell.mT if len(run.state) > 1 else None)
 
 
 def has_kernel(cell: Cell) -> bool:
@@ -99,12 +100,14 @@ class Evaluation:
             self.rest = float(self.activation.value(origin, weights.theta).norm())
 
     def __call__(self, x: Tensor, output: Tensor, wrong: Tensor | None, running: Tensor | None, *state: Tensor) -> State:
-        """Return bounds on the errors of a run that goes forwards, (T, B), and the largest residual and error, (2,)."""
+        """Return bounds on the errors of a run that goes forwards, (T, B), the largest residual and error, (2,), and c."""
         tier, start = self.proof.tier, tuple(s.double() for s in state)
         own = self.rounding(x, output, start[0])
         residuals = output.new_empty(output.shape[:2], dtype=torch.float64)
         moved = None if self.box is None else torch.zeros_like(residuals)
+        cell = residuals.new_empty(0)
         for part in step_residuals(self.step, x, start, output, self.box):
+            cell = cell if part.cell is None else part.cell
             norms = self.measure(part.residual).add_(own + part.cell_residual, alpha=self.measure.upper)
             if wrong is not None:
                 norms += above(tier.input_gain) * wrong[part.times]
@@ -117,7 +120,7 @@ class Evaluation:
         if moved is not None:
             errors += moved if running is None else torch.where(running, moved, 0.0)
         errors *= 1 + 64 * ROUND_OFF
-        return errors, torch.stack([residuals.max(), errors.max()])
+        return errors, torch.stack([residuals.max(), errors.max()]), cell
 
     def rounding(self, x: Tensor, output: Tensor, start: Tensor) -> Tensor:
         """Return a bound, in the 2-norm, on what evaluating a step in float64 adds, for each row, (B,)."""

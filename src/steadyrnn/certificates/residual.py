@@ -28,6 +28,7 @@ class StepResiduals(NamedTuple):
     residual: Tensor  # the output h less the step's value of it, (H, L, B); overwritten when the next part is requested
     moved: Tensor | None  # how far h was moved into the box, in the 2-norm, (L, B)
     cell_residual: Tensor | float = 0.0  # what moving c into the box leaves over of it at most, in the 2-norm
+    cell: Tensor | None = None  # of an LSTM, c behind these steps, (H, B)
 
 
 def in_double(recurrence: Recurrence) -> Recurrence:
@@ -120,7 +121,7 @@ def step_residuals(
             residual = step.residual(before, behind, memory)
         else:
             residual, cell, left = step.lstm_residual(before, behind, cell, box, memory)
-        yield StepResiduals(times, residual, moved, left)
+        yield StepResiduals(times, residual, moved, left, cell if len(state) > 1 else None)
         if times.stop < steps:
             work[0, :, :size] = now[-1]
 

@@ -24,6 +24,7 @@ from steadyrnn.errors import CertificateError
 if TYPE_CHECKING:
     from .plan import Bounds
     from .run import Pass, WindowRun
+    from .spread import Spread
 
 __all__ = [
     "Evidence",
@@ -316,11 +317,13 @@ class Evidence:
         factors: How to compute the factors; None where all are zero.
         refusal: Why there is no bound, or None.
         cotangents: Norms of what arrived, added up, (T, B).
+        everywhere: Of a group, the sum of the bounds of all ranks.
     """
 
-    factors: Smooth | Masks | None = None
+    factors: "Smooth | Masks | Spread | None" = None
     refusal: str | None = None
     cotangents: Tensor | None = field(default=None, repr=False)
+    everywhere: float | None = None
 
     def watch(self, output: Tensor, state: State) -> None:
         """Have autograd tell what arrives at outputs (T, B, H) and final states, of which windows take h from the outputs."""
@@ -354,7 +357,11 @@ class Evidence:
             raise CertificateError(f"There is no bound on the error of the gradient: {self.refusal}.")
         if self.cotangents is None:
             raise CertificateError("There is no bound on the error of the gradient before a cotangent arrives: call backward.")
-        if self.factors is None:
+        return self.own() if self.everywhere is None else above(self.everywhere, 1024)
+
+    def own(self) -> float:
+        """Return the bound on the gradient's error for what arrived at this rank."""
+        if self.factors is None or self.cotangents is None:
             return 0.0
         factors = self.factors.by_window().transpose(0, 1).flatten(0, 1)  # (J C, B)
         arrived = self.cotangents[self.factors.windows.warmup :]

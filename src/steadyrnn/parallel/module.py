@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, overload
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,23 +16,24 @@ from steadyrnn.certificates.certify import certify_layer, read_layers, refresh
 from steadyrnn.certificates.layer import LayerCertificate, dropout_scale, read_weights
 from steadyrnn.certificates.rounding import Sizes, largest_norm, sizes_of_layers
 from steadyrnn.certificates.theories import THEORIES
-from steadyrnn.checks import carries_transform, check_number, check_positive_int, disable_compile, without_autocast
+from steadyrnn.checks import carries_transform, disable_compile, without_autocast
 from steadyrnn.constraints.slot import cached
-from steadyrnn.engines.base import Comparison, Windows
+from steadyrnn.engines.base import Comparison, Recurrence, Windows
 from steadyrnn.errors import ArgumentError, CertificateError, ConversionError, EngineError, NotFiniteError, SteadyError
 from steadyrnn.layers.base import RecurrentLayer
-from steadyrnn.layers.from_torch import from_torch
-from steadyrnn.layers.saturation import refuse_saturation
 from steadyrnn.layers.sequence import Opened, close_call, initial_states, open_call
-from steadyrnn.models.converted import M, WholeModel, convert_layer_of
 
-from .gradients import gradient_refusal
+from .gradients import Evidence, gradient_refusal, is_kinked
+from .layer import run_layer
+from .line import Line
+from .opening import WIDTH, Ready, facts_of, open_line, share_initial
 from .plan import Request, measure_decay, share_tolerance, stack_gain
+from .ranks import Alone, Ranks
 from .report import LayerRun, ParallelReport
-from .run import LayerResult, record_run, run_layer
+from .run import LayerResult, record_run
 from .verify import Proofs
 
-__all__ = ["Parallel", "to_parallel"]
+__all__ = ["Parallel"]
 
 _SLACK = 1 + 2.0**-10
 """By how much more than proven the entries between gated layers may be, so that rounding stays inside the box."""
@@ -58,6 +60,7 @@ class Parallel(nn.Module):
         input_bound: Bound on the 2-norm of every input, or None.
         gradient_tol: Bound on the factors of the gradient's error, or None.
         verify: Whether to bound the error of every call by its residuals.
+        ranks: That run one series together; None is this process alone.
 
     Example:
         >>> fast = sr.to_parallel(sr.RNN(2, 4, transition=sr.SpectralBall(0.5)), tol=1e-5)
@@ -65,18 +68,21 @@ class Parallel(nn.Module):
         (torch.Size([7, 3, 4]), 1)
     """
 
+    _ranks: Ranks = Alone()  # also of what was pickled before there were groups
+
     def __init__(
         self, layer: RecurrentLayer, tol: float, chunk: int | None = None, input_bound: float | None = None,
-        gradient_tol: float | None = None, verify: bool = False,
+        gradient_tol: float | None = None, verify: bool = False, ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        self._ranks = ranks or Alone()
         self.layer = layer
         self.tol, self.chunk, self.input_bound, self.gradient_tol = tol, chunk, input_bound, gradient_tol
         self.verify = verify
         self._proofs = Proofs(layer.num_layers)
         self._proven: Proven | None = None
         proven, _ = self._prove()
-        refusal = gradient_refusal(list(proven.certificates))
+        refusal = self._refusal(proven.certificates)
         if gradient_tol is not None and refusal is not None:
             raise ConversionError(f"`gradient_tol` cannot be kept: {refusal}.")
         self._report = ParallelReport(tol, tuple(_not_run(one) for one in proven.certificates))
@@ -113,31 +119,51 @@ class Parallel(nn.Module):
             NotFiniteError: NaN or infinity in input, state or weights.
             EngineError: Forward-mode AD or a ``torch.func`` transform is at work.
         """
-        layer = self.layer
-        opened, batched, given = open_call(layer, input, hx, lengths)
-        if carries_transform(opened.data, *layer.parameters()):
-            raise EngineError(
-                "Windows are proven from numbers, which forward-mode AD and torch.func do not give: use the layer."
-            )
-        self._check_bound(opened.data)
-        proven, comparison = self._prove()
+        ranks, group = self._ranks, self._ranks.size > 1
+        ranks.prepare(next(self.layer.parameters()).device)
+        ready, table = ranks.together(
+            lambda: self._open(input, hx, lengths),
+            lambda ready: facts_of(self, ready) if group else [],
+            WIDTH,
+        )
+        given = share_initial(self.layer, ready, ranks, table) if group else ready.given
+        line = open_line(self.layer, ready._replace(given=given), ranks, table) if group else Line()
+        opened, proven, comparison = ready.opened, ready.proven, ready.comparison
         try:
-            output, states = self._run(opened, given, proven, comparison)
+            output, states = self._run(opened, given, proven, comparison, line)
             stale = comparison is not None and not comparison.holds()
         except SteadyError:
             if comparison is None or comparison.holds():
                 raise
             stale = True
         if stale:  # weights were changed behind torch's back: what was run was not what was proven
-            output, states = self._run(opened, given, self._prove(trust=False)[0], None)
-        return close_call(layer, output, states, opened, input, batched)
+            output, states = self._run(opened, given, self._prove(trust=False)[0], None, line)
+        return close_call(self.layer, output, states, opened, input, ready.batched)
 
-    def _run(self, opened: Opened, given: State | None, proven: Proven, comparison: Comparison | None) -> tuple[Tensor, State]:
+    def _open(self, input: Tensor | PackedSequence, hx: Any, lengths: Tensor | Sequence[int] | None) -> Ready:
+        """Check the arguments of a call, and prove what is needed of the weights as they are."""
+        layer, group = self.layer, self._ranks.size > 1
+        if group and (lengths is not None or isinstance(input, PackedSequence)):
+            raise ArgumentError(
+                "`lengths` and packed sequences are not supported with `group`: every row goes on from rank to rank, to the "
+                "end of the series. Run rows of other lengths in calls of their own."
+            )
+        opened, batched, given = open_call(layer, input, hx, lengths)
+        if carries_transform(opened.data, *layer.parameters()):
+            raise EngineError(
+                "Windows are proven from numbers, which forward-mode AD and torch.func do not give: use the layer."
+            )
+        self._check_bound(opened.data)
+        return Ready(opened, batched, given, *self._prove(trust=not group))
+
+    def _run(
+        self, opened: Opened, given: State | None, proven: Proven, comparison: Comparison | None, line: Line
+    ) -> tuple[Tensor, State]:
         """Run every layer with what is proven of it."""
         with without_autocast(opened.data.device):
             start = initial_states(self.layer, opened, given)
             certificates = proven.certificates if given is None else self._covering(proven.certificates, start)
-            return self._run_stack(opened, start, certificates, proven, given is None, comparison)
+            return self._run_stack(opened, start, certificates, proven, given is None, comparison, line)
 
     def _check_bound(self, data: Tensor) -> None:
         """Refuse an input that the certificate is not about."""
@@ -233,150 +259,56 @@ class Parallel(nn.Module):
 
     def _run_stack(
         self, opened: Opened, start: State, certificates: tuple[LayerCertificate, ...], proven: Proven, cold: bool,
-        comparison: Comparison | None,
+        comparison: Comparison | None, line: Line,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """Run every layer in windows; return the last one's outputs (T, B, H) and all final states."""
         layer, data, finals = self.layer, opened.data, []
         records: list[LayerRun] = []
         gains = [stack_gain(one) * dropout_scale(layer) for one in certificates]
-        refusal = gradient_refusal(list(certificates))
+        refusal = self._refusal(certificates)
         done: LayerResult | None = None
         entering: Tensor | None = None
         for place, certificate in enumerate(certificates):
-            state = tuple(s[place] for s in start)
-            run = layer._recurrence(data, state, layer.suffix(place, 0), opened.batch_sizes, False, layer.recompute)
+            initial = tuple(s[place] for s in start)
             request = Request(
                 share_tolerance(self.tol, gains, place), self.chunk, self.gradient_tol, refusal, proven.decays[place],
-                cold and not layer.learn_initial_state, None if comparison is None else comparison.start,
+                not line.first or (cold and not layer.learn_initial_state), None if comparison is None else comparison.start,
             )  # fmt: skip
-            done = run_layer(run, layer.engine, certificate, proven.sizes[place], request)
+            make = partial(self._recurrence_of, place, data, initial, opened.batch_sizes, line)
+            done = run_layer(make, layer.engine, certificate, proven.sizes[place], request, line)
             record = done.record.add_errors_below(records[-1], gains[place]) if records else done.record
             if self.verify:
-                entering = self._proofs.errors(certificate, run, done.output, entering)
-                record = replace(record, verified=float(entering.max()) if entering.numel() else 0.0)
+                entering, verified = self._proofs.errors(certificate, done, entering, initial, line)
+                record = replace(record, verified=verified)
                 entering = entering * dropout_scale(layer)
             data = done.output
             finals.append(done.state)
             records.append(record)
-            if layer.dropout and place < layer.num_layers - 1:
-                data = nn.functional.dropout(data, layer.dropout, layer.training)
-        self._report = ParallelReport(self.tol, tuple(records), *([] if done is None else [done.evidence]))
-        if done is not None:
-            done.evidence.watch(done.output, done.state)
-        return data, tuple(torch.stack(states) for states in zip(*finals, strict=True))
-
-
-@overload
-def to_parallel(  # type: ignore[overload-overlap]
-    rnn: M, tol: float, chunk: int | None = None, *, input_bound: float | None = None, gradient_tol: float | None = None,
-    verify: bool = False,
-) -> M: ...  # fmt: skip
-@overload
-def to_parallel(
-    rnn: nn.Module, tol: float, chunk: int | None = None, *, input_bound: float | None = None,
-    gradient_tol: float | None = None, verify: bool = False,
-) -> Parallel: ...  # fmt: skip
-
-
-def to_parallel(
-    rnn: nn.Module,
-    tol: float,
-    chunk: int | None = None,
-    *,
-    input_bound: float | None = None,
-    gradient_tol: float | None = None,
-    verify: bool = False,
-) -> nn.Module:
-    r"""Return a module that computes what a stable layer does, in C + k steps one after another instead of T.
-
-    Time is cut into windows of C steps, each run from zero k steps earlier, all of them as one batch. A network that
-    contracts by :math:`\lambda < 1` per step forgets the wrong start: the error is at most :math:`\lambda^{k+i} R` at
-    position i. What is really lost is measured: where window j - 1 ends, window j has its own state, and their difference
-    bounds the error of both. While that is above ``tol``, all windows are run again from where the ones before ended,
-    each time with :math:`\lambda^C` of the error; Note [mathematics], section 6. So the promise needs no luck:
-
-    - the error of every h_t, in the 2-norm, is at most ``report.truncation + report.rounding``, and
-      ``report.truncation <= tol``. It is an error against the layer run sequentially, exactly or in the same dtype;
-      in a stack, of every layer's h_t. Rounding is reported and cannot be chosen: its bound is a worst case over all orders
-      of summation. With ``verify`` one number takes the place of both, ``report.error``: what :func:`steadyrnn.verify` proves
-      of the states as they were computed, against the exact run.
-    - gradients flow through warm-up and sweeps; ``report.gradient`` bounds what truncation does to them after ``backward``.
-      Rounding is not in it.
-
-    The layer is shared, not copied; one of torch is copied by :func:`steadyrnn.from_torch`. Before every call the weights
-    are compared with those certified, and certified anew where they changed. Eager only: under ``torch.compile`` it breaks
-    the graph. Bidirectional layers are refused: run one layer per direction.
-
-    Args:
-        rnn: An RNN, GRU or LSTM, of ours or of torch; or a ``SequenceModel``, whose layer is converted.
-        tol: Bound on the truncation.
-        chunk: C; chosen by cost if None.
-        input_bound: Bound on the 2-norm of every x_t, checked on every call; needed for GRU and LSTM, whose contraction
-            depends on it.
-        gradient_tol: If given, warm-up and sweeps also make each :math:`F_t` of ``report.gradient`` at most this, so that
-            the gradient's error by truncation is at most ``gradient_tol`` times the sum of the norms of the cotangents.
-        verify: Whether every call evaluates its steps once more in float64, and reports the error that follows.
-
-    Returns:
-        A module with the layer's own call, and ``report``; of a ``SequenceModel`` one with the same embedding and readout.
-
-    Raises:
-        ConversionError: No contraction is proven, or the module is none of the above.
-        ArgumentError: A gated layer without ``input_bound``.
-
-    Example:
-        >>> rnn = sr.RNN(3, 8, transition=sr.SpectralBall(0.8), dtype=torch.float64)
-        >>> fast = to_parallel(rnn, tol=1e-8, chunk=100)
-        >>> x = torch.randn(1000, 2, 3, dtype=torch.float64)
-        >>> output, h_n = fast(x)
-        >>> float((output - rnn(x)[0]).detach().norm(dim=-1).max()) <= fast.report.truncation + fast.report.rounding
-        True
-        >>> fast.report.windows, fast.report.depth < 300
-        (10, True)
-
-    References:
-        Miller, Hardt. When Recurrent Models Don't Need To Be Recurrent. https://arxiv.org/abs/1805.10369
-    """
-    if isinstance(rnn, WholeModel):
-        wishes = {"input_bound": input_bound, "gradient_tol": gradient_tol}
-        return convert_layer_of(rnn, lambda layer: to_parallel(layer, tol, chunk, **wishes, verify=verify))
-    layer = as_layer(rnn)
-    if input_bound is None and layer.cell.record.activation is None:
-        raise ArgumentError(
-            "`input_bound` must be given for a gated layer, whose contraction depends on it: a bound on the 2-norm of "
-            "every x_t."
+        states = tuple(torch.stack(states) for states in zip(*finals, strict=True))
+        evidence = Evidence() if done is None else done.evidence
+        if line.ranks.size > 1:
+            data, states = line.finish(data, states, evidence)
+        elif done is not None:
+            evidence.watch(done.output, done.state)
+        self._report = ParallelReport(
+            self.tol, tuple(records), evidence, None if isinstance(self._ranks, Alone) else line.traffic
         )
-    if input_bound is not None:
-        input_bound = check_number("input_bound", input_bound, finite=True)
-    return Parallel(
-        layer,
-        check_number("tol", tol, low=torch.finfo(torch.float64).tiny, finite=True),
-        None if chunk is None else check_positive_int("chunk", chunk),
-        input_bound,
-        None if gradient_tol is None else check_number("gradient_tol", gradient_tol, low=1e-300, finite=True),
-        bool(verify),
-    )
+        return data, states
 
+    def _recurrence_of(self, place: int, data: Tensor, initial: State, batch_sizes: Tensor | None, line: Line) -> Recurrence:
+        """Return a layer of the stack with its input, and the state that its own run starts from."""
+        layer = self.layer
+        state = initial if line.first else tuple(torch.zeros_like(s) for s in initial)
+        if layer.dropout and place:
+            data = nn.functional.dropout(data, layer.dropout, layer.training)
+        return layer._recurrence(data, state, layer.suffix(place, 0), batch_sizes, False, layer.recompute)
 
-def as_layer(rnn: nn.Module) -> RecurrentLayer:
-    """Return a layer of ours that runs one way.
-
-    Example:
-        >>> type(as_layer(torch.nn.GRU(2, 3))).__name__
-        'GRU'
-    """
-    layer = from_torch(rnn) if type(rnn) in (nn.RNN, nn.GRU, nn.LSTM) else rnn
-    if not isinstance(layer, RecurrentLayer):
-        raise ConversionError(
-            f"`rnn` must be an RNN, GRU or LSTM, of steadyrnn or of torch.nn, but is {type(rnn).__qualname__}. "
-            "Convert the recurrent layer inside a larger module by itself."
-        )
-    if layer.cell.record.theorem is None:
-        refuse_saturation(layer, ConversionError, "it cannot be run in windows of time")
-        raise ConversionError(f"`rnn` has the cell {layer.cell.key!r}, and no theorem says that it contracts.")
-    if layer.bidirectional:
-        raise ConversionError("`rnn` is bidirectional, and windows are proven one way only: convert one layer per direction.")
-    return layer
+    def _refusal(self, certificates: Sequence[LayerCertificate]) -> str | None:
+        """Return why no theorem bounds the gradient, as a clause; None where one does."""
+        refusal = gradient_refusal(list(certificates))
+        if refusal is None and self._ranks.size > 1 and is_kinked(certificates[0]):
+            return "over the ranks of a group it is given for smooth activations only"
+        return refusal
 
 
 def _refuse_unstable(certificates: Sequence[LayerCertificate]) -> None:

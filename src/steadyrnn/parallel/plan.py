@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -27,14 +27,15 @@ __all__ = [
     "Plan",
     "Request",
     "choose_fused",
-    "choose_tier",
     "choose_windows",
     "likely_warmup",
+    "list_ways",
     "measure_decay",
     "plan_windows",
     "rounding_of",
     "share_tolerance",
     "stack_gain",
+    "warmups_of",
 ]
 
 OVERHEAD = {"cpu": 2**18, "cuda": 3 * 2**19}
@@ -78,6 +79,12 @@ class Bounds:
             raise NotFiniteError("`input` holds NaN or infinity, of which nothing can be proven.")
         return largest
 
+    def with_inputs(self, inputs: float) -> "Bounds":
+        """Return the same with another bound on the inputs."""
+        found = replace(self)
+        found.__dict__["inputs"] = inputs
+        return found
+
 
 def stack_gain(certificate: LayerCertificate) -> float:
     """Return what an error of a layer's input, in the 2-norm, becomes at its output; Note [mathematics], section 5.4."""
@@ -96,17 +103,21 @@ def share_tolerance(tol: float, gains: Sequence[float], place: int) -> float:
     return tol / len(gains) / worst * (1 - 2.0**-40)
 
 
-def choose_tier(run: Recurrence, certificate: LayerCertificate, request: Request) -> tuple[LayerCertificate, Bounds]:
-    """Return the certificate with the contraction that needs the shortest warm-up, and bounds in its norm.
-
-    A smaller rate is not always better: its norm may be far from the 2-norm, in which the tolerance is.
-    """
+def list_ways(run: Recurrence, certificate: LayerCertificate, request: Request) -> list[tuple[LayerCertificate, Bounds]]:
+    """Return the certificate with each contraction that may need the shortest warm-up, and bounds in its norm."""
     norms = LargestNorms(run.input, *run.state)
     first = certificate.tiers[0]  # a rate that is not below the spectral norm's has no advantage
     better = [tier for tier in certificate.tiers if tier.contraction.rate < min(first.contraction.rate, 1.0)]
     ways = [certificate.using(tier) for tier in ([first] if first.contraction.stable else []) + better]
-    found = [(way, bounds_of(run, way, request.cold, norms)) for way in ways]
-    return found[0] if len(found) == 1 else min(found, key=lambda way: required_steps(way[0], way[1], request))
+    return [(way, bounds_of(run, way, request.cold, norms)) for way in ways]
+
+
+def warmups_of(ways: Sequence[tuple[LayerCertificate, Bounds]], request: Request) -> list[int]:
+    """Return the warm-up that each way needs; where there is one way, that is not computed.
+
+    The shortest is not always that of the smallest rate: its norm may be far from the 2-norm, in which the tolerance is.
+    """
+    return [required_steps(*way, request) for way in ways] if len(ways) > 1 else [0]
 
 
 @torch.no_grad()

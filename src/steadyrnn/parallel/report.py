@@ -9,6 +9,7 @@ from steadyrnn.certificates.base import LayeredReport, LayerRecord, format_above
 from steadyrnn.errors import CertificateError
 
 from .gradients import Evidence
+from .traffic import Traffic
 
 __all__ = ["LayerRun", "ParallelReport"]
 
@@ -31,6 +32,8 @@ class LayerRun(LayerRecord):
         engine: What ran.
         verified: Bound on the 2-norm of the error of every output against the exact run, rounding included; None where the
             run was not verified.
+        repeated: Of a group, how many steps of this rank's part ran again from where the part before ended.
+        exchanges: Of a group, how often this rank did so.
     """
 
     warmup: int
@@ -42,6 +45,8 @@ class LayerRun(LayerRecord):
     rounding: float
     engine: str
     verified: float | None = None
+    repeated: int = 0
+    exchanges: int = 0
 
     def add_errors_below(self, below: "LayerRun", gain: float) -> "LayerRun":
         """Return a record with the errors of the layer below added."""
@@ -100,11 +105,13 @@ class ParallelReport(LayeredReport[LayerRun]):
     Args:
         tol: The tolerance given; ``truncation`` is at most this.
         layers: Each layer's run.
+        exchanged: Of a group, the bytes that this rank has sent, those of ``backward`` once it has run; None without one.
     """
 
     tol: float
     layers: tuple[LayerRun, ...]
     evidence: Evidence = field(default_factory=Evidence, compare=False, repr=False)
+    exchanged: Traffic | None = field(default=None, compare=False)
 
     truncation = Combined[float](largest, "Bound on the error of every state in exact arithmetic.")
     rounding = Combined[float](largest, "Bound on what rounding adds, of runs that are exact or computed in the same dtype.")
@@ -150,7 +157,9 @@ class ParallelReport(LayeredReport[LayerRun]):
         """Return everything as JSON can hold it; ``gradient`` (of truncation alone) is None where there is no bound."""
         names = "tol", "error", "truncation", "rounding", "verified", "depth", "sweeps", "chunk", "warmup", "windows"
         numbers = {name: getattr(self, name) for name in (*names, "rate", "norm")}
-        return {**numbers, "gradient": self._gradient_or_none(), "layers": [asdict(layer) for layer in self.layers]}
+        sent = None if self.exchanged is None else asdict(self.exchanged)
+        layers = [asdict(layer) for layer in self.layers]
+        return {**numbers, "gradient": self._gradient_or_none(), "exchanged": sent, "layers": layers}
 
     def _gradient_or_none(self) -> float | None:
         try:
@@ -172,9 +181,13 @@ class ParallelReport(LayeredReport[LayerRun]):
         gradient, learned = self._gradient_or_none(), ""
         if gradient is not None:
             learned = f"\nTruncation changes the gradient by at most {format_above(gradient, 3)}; rounding is not in it."
+        group = ""
+        if self.exchanged is not None:
+            sent = self.exchanged.states + self.exchanged.adjoints + self.exchanged.scalars
+            group = f"\nIts part of the series: {total(self.layers, 'repeated')} steps were run again, {sent} bytes sent."
         return (
             f"time-parallel: every state within {within}, in {self.depth} steps one after another: {self.windows} windows of "
             f"{self.chunk} behind {self.warmup} of warm-up{swept}.\n"
             f"Contraction {rate}. Proof: Lemma 1 of Miller and Hardt (2019) and windows of time "
-            f"(docs/notes/mathematics.md, 6.1 to 6.{5 if self.verified is None else 6}).{learned}"
+            f"(docs/notes/mathematics.md, 6.1 to 6.{5 if self.verified is None else 6}).{learned}{group}"
         )

@@ -16,16 +16,16 @@ from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes, largest_norm, norm_of_square
 from steadyrnn.checks import check_finite
 from steadyrnn.engines.base import AsyncResult, Deferred, Recurrence, Windows, join_windows, lengths_of
-from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
+from steadyrnn.engines.cuda.loops.windows import FusedWindows, refusal
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.select import ENGINES, Choice, select
 from steadyrnn.errors import ArgumentError, NotFiniteError
 
 from .gradients import Evidence, collect_evidence, is_kinked
-from .plan import Bounds, Request, choose_tier, plan_windows, rounding_of
+from .plan import Bounds, Request, plan_windows, rounding_of
 from .report import LayerRun
 
-__all__ = ["LayerResult", "Pass", "WindowRun", "record_run", "run_layer"]
+__all__ = ["LayerResult", "Pass", "WindowRun", "can_fuse", "record_run", "run_part"]
 
 
 class LayerResult(NamedTuple):
@@ -35,22 +35,26 @@ class LayerResult(NamedTuple):
     state: State  # each (B, H)
     record: LayerRun
     evidence: Evidence
+    windows: "WindowRun | None" = None  # None where it ran step by step
+    run: Recurrence | None = None  # what was run
 
 
-def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, sizes: Sizes, request: Request) -> LayerResult:
-    """Run one layer in windows until it is proven to be good enough.
+def run_part(
+    run: Recurrence, requested: str, certificate: LayerCertificate, bounds: Bounds, sizes: Sizes, request: Request,
+    gates: Tensor | None,
+) -> LayerResult:  # fmt: skip
+    """Run one layer over the steps at hand, in windows until it is proven to be good enough.
 
     Args:
         run: The layer with its input and initial state.
         requested: An engine's name or ``"auto"``.
-        certificate: Of the layer's weights, with a rate below 1.
+        certificate: Of the layer's weights, with the contraction that counts, its rate below 1.
+        bounds: On its states.
         sizes: Of the layer's weights.
         request: Tolerances.
+        gates: Where one kernel can run all windows, what it starts from.
     """
-    fuses = can_fuse(run, requested)
-    gates = input_part(run) if fuses else None  # on its way while windows are planned
-    certificate, bounds = choose_tier(run, certificate, request)
-    windows, fused = plan_windows(run, certificate, bounds, request, fuses)
+    windows, fused = plan_windows(run, certificate, bounds, request, gates is not None)
     if windows.number == 1:
         return run_sequentially(run, requested, certificate, sizes, bounds, request.refusal)
     kinked = request.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
@@ -72,7 +76,7 @@ def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, si
         evidence = collect_evidence(parallel, certificate, bounds, rounding, local, request.refusal)
     engine = "" if parallel.choice is None else parallel.choice.engine
     record = record_run(certificate, windows, parallel.sweeps, truncation, rounding, engine)
-    return LayerResult(parallel.output(), state, record, evidence)
+    return LayerResult(parallel.output(), state, record, evidence, parallel)
 
 
 def can_fuse(run: Recurrence, requested: str) -> bool:
