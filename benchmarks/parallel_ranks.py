@@ -148,7 +148,8 @@ def many(run: Callable[[], object]) -> None:
 
 def on_cpu(repeats: int) -> dict[str, Any]:
     """Measure 1, 2 and 4 processes; of each row the slowest rank's wall time and the largest processor time."""
-    context, rows, latency = multiprocessing.get_context("spawn"), [], {}
+    context, latency = multiprocessing.get_context("spawn"), dict[str, Any]()
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for size in (1, 2, 4):
             workers = [context.Process(target=work, args=(rank, size, repeats, folder)) for rank in range(size)]

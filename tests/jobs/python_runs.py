@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from steadyrnn.constraints.ball import SpectralBall
 from steadyrnn.jobs.train_model import train_model
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
-from steadyrnn.tasks.base import Batch, Interface, Task
+from steadyrnn.tasks.base import Batch
 from steadyrnn.tasks.tensors import Part, TensorClassification, TensorRegression
 from steadyrnn.train.settings import TrainSettings
+from tests.support.tasks import WrappedTask
 
 T, D, N = 6, 2, 3
 SETTINGS = TrainSettings(steps=8, batch_size=5, validate_every=2, save_every=2, log_every=1, device="cpu", threads=1)
@@ -61,40 +61,11 @@ class Own(nn.Module):
         return output
 
 
-class OwnTask(Task):
+class OwnTask(WrappedTask):
     """A task that lives in memory and says nothing of how it is stored."""
 
-    metric, higher_is_better = "loss", False
-
     def __init__(self) -> None:
-        super().__init__()
-        self.inner = classes()
-
-    @property
-    def interface(self) -> Interface:
-        return self.inner.interface
-
-    @property
-    def baselines(self) -> Mapping[str, float]:
-        return {}
-
-    def epoch_steps(self, batch_size: int) -> int:
-        return self.inner.epoch_steps(batch_size)
-
-    def train_batch(self, step: int, batch_size: int) -> Batch:
-        return self.inner.train_batch(step, batch_size)
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        return self.inner.batches(split, batch_size)
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        return self.inner.loss(output, batch)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        return self.inner.scores(output, batch)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return self.inner.summary(sums)
+        super().__init__(classes())
 
 
 def train_until_killed(root: str, step: int) -> None:

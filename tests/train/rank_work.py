@@ -29,7 +29,7 @@ from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.runs import checkpoint
 from steadyrnn.runs.folder import Run
-from steadyrnn.tasks.base import Batch, Interface, Task
+from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.train.ranks import join
 from steadyrnn.train.settings import (
     AverageSettings,
@@ -40,6 +40,7 @@ from steadyrnn.train.settings import (
     TrainSettings,
 )
 from steadyrnn.train.trainer import train
+from tests.support.tasks import WrappedTask
 from tests.tasks.small import small_task
 from tests.train.runs import RunningSum, carrying_model, new_run, noisy_probe, spectral_model, tiny
 
@@ -47,25 +48,12 @@ KILLED_BY, SIGNALLED_AT = (6, 12), 7
 """The first and last step at which a rank is killed, and where others are sent a signal."""
 
 
-class Doubles(Task):
+class Doubles(WrappedTask):
     """A task whose numbers are in float64; something may happen in a process when it asks for the batch of a step."""
 
-    metric, higher_is_better = "loss", False
-
     def __init__(self, inner: Task, rank: int = 0, step: int = 0, happens: Callable[[], None] = lambda: None) -> None:
-        super().__init__()
-        self.inner, self.rank, self.step, self.happens = inner, rank, step, happens
-
-    @property
-    def interface(self) -> Interface:
-        return self.inner.interface
-
-    @property
-    def baselines(self) -> Mapping[str, float]:
-        return {}
-
-    def epoch_steps(self, batch_size: int) -> int:
-        return self.inner.epoch_steps(batch_size)
+        super().__init__(inner)
+        self.rank, self.step, self.happens = rank, step, happens
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         if step + 1 == self.step and join().rank == self.rank:

@@ -15,6 +15,7 @@ from torch import nn
 
 from steadyrnn.certificates.certify import AnyCertificate, certify
 from steadyrnn.errors import ShapeError
+from steadyrnn.layers.arguments import fill_docstring
 from steadyrnn.models.truncated import recurrent_part
 from steadyrnn.tasks.series.records import RawTarget
 from steadyrnn.tasks.series.scaling import Scaling
@@ -55,7 +56,6 @@ model: The network, by its name in the program, such as ``"gru"`` or ``"stable-s
         runs: A folder: ``fit`` leaves a run folder in it, on which ``steadyrnn eval``, ``certify``, ``convert`` and ``report``
             work. None leaves none.
         verbose: 1 shows progress."""
-_MARK = "<parameters of every estimator>"
 
 Estimator = TypeVar("Estimator", bound=type)
 
@@ -67,9 +67,7 @@ def with_shared_parameters(estimator: Estimator) -> Estimator:
         >>> "learning_rate: None finds" in sr.SequenceForecaster.__doc__
         True
     """
-    if estimator.__doc__ is not None:  # python -OO leaves none
-        estimator.__doc__ = estimator.__doc__.replace(_MARK, _SHARED)
-    return estimator
+    return fill_docstring(estimator, {"<parameters of every estimator>": _SHARED})
 
 
 class Attributes:

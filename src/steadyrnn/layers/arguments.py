@@ -1,6 +1,7 @@
 """What a recurrent layer refuses when it is made."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import numpy
@@ -17,6 +18,7 @@ __all__ = [
     "check_bias",
     "check_dropout",
     "check_dtype",
+    "fill_docstring",
     "refuse_positional",
     "refuse_projection",
     "with_shared_arguments",
@@ -57,10 +59,15 @@ def with_shared_arguments(layer: Layer) -> Layer:
         >>> "batch_first: Whether" in sr.GRU.__doc__
         True
     """
-    if layer.__doc__ is not None:  # python -OO leaves none
-        for mark, arguments in _MARKS.items():
-            layer.__doc__ = layer.__doc__.replace(mark, arguments)
-    return layer
+    return fill_docstring(layer, _MARKS)
+
+
+def fill_docstring(made: Layer, marks: Mapping[str, str]) -> Layer:
+    """Write texts in place of their marks into the docstring of a class, and return it."""
+    if made.__doc__ is not None:  # python -OO leaves none
+        for mark, text in marks.items():
+            made.__doc__ = made.__doc__.replace(mark, text)
+    return made
 
 
 def refuse_projection(proj_size: int) -> None:

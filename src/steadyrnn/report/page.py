@@ -2,12 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-from steadyrnn.errors import RunError, printable
-from steadyrnn.runs.output_file import write_output
 
 from .chart import Chart, draw
 from .groups import Configuration, Contest, group, to_text
@@ -15,11 +11,10 @@ from .markup import Markup
 from .numbers import finite, number
 from .pictures import contraction, gradient_flow, learning_curves, margins, measured, singular_values
 from .reading import mapping, read_all
+from .rendering import render_page, write_page
 from .tables import behind, command_line, comparison, details, differences, headline
 
 __all__ = ["write_report"]
-
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -56,36 +51,21 @@ def write_report(folders: Sequence[Path], out: Path, command: Sequence[str] | No
     """
     refusals: list[str] = []
     contests = group(read_all(folders, refusals))
-    text = render(contests, command, title, refusals)
-    out = Path(out)
-    write_output(out, printable(text).encode())  # it may go to a terminal, and JSON can name half a character
-    return out
+    return write_page(render(contests, command, title, refusals), out)
 
 
 def render(contests: Sequence[Contest], command: Sequence[str] | None, title: str | None, refusals: Sequence[str] = ()) -> str:
     """Return the page."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise RunError("A report needs jinja2, which is not installed: `pip install steadyrnn[report]`.") from error
     trials = [trial for contest in contests for trial in contest.trials]
     models = sorted({trial.model for trial in trials})
-    text: str = _template(jinja2).render(
-        style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
-        title=title or " · ".join(contest.title for contest in contests),
-        summary=f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
-        contests=[view(index, contest) for index, contest in enumerate(contests, 1)],
-        command=command_line(command) if command else None,
-        refusals=refusals,
-    )
-    return text
-
-
-@cache
-def _template(jinja2: Any) -> Any:
-    """Return the page's template, compiled."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string((HERE / "template.html").read_text(encoding="utf-8"))
+    values = {
+        "title": title or " · ".join(contest.title for contest in contests),
+        "summary": f"{plural(len(trials), 'run')} · {plural(len(models), 'model')} · {plural(len(contests), 'task')}",
+        "contests": [view(index, contest) for index, contest in enumerate(contests, 1)],
+        "command": command_line(command) if command else None,
+        "refusals": refusals,
+    }
+    return render_page("template.html", values)
 
 
 def plural(count: int, thing: str) -> str:

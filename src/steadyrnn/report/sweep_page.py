@@ -1,21 +1,16 @@
 """One self-contained HTML page about a sweep: what was chosen, every trial, and which settings decide."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from steadyrnn.errors import RunError, printable
-from steadyrnn.runs.output_file import write_output
-
-from .markup import Markup
 from .numbers import contraction, count, duration, number
 from .parallel_coordinates import Line, draw_importance, draw_parallel, label
+from .rendering import render_page, write_page
 from .tables import command_line
 
 __all__ = ["write_sweep_page"]
 
-HERE = Path(__file__).parent
 MOST_ROWS = 500
 MOST_LINES = 1000
 """Trials that a picture shows: the best ones."""
@@ -36,24 +31,12 @@ def write_sweep_page(
     Raises:
         RunError: jinja2 is missing, or the file cannot be written.
     """
-    try:
-        import jinja2
-    except ImportError as error:
-        raise RunError("A report needs jinja2, which is not installed: `pip install steadyrnn[report]`.") from error
-    text = _template(jinja2).render(
-        style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
-        title=title or f"Sweep on {sweep['task']}",
-        command=command_line(command) if command else None,
+    values = {
+        "title": title or f"Sweep on {sweep['task']}",
+        "command": command_line(command) if command else None,
         **view(sweep),
-    )
-    write_output(Path(out), printable(text).encode())
-    return Path(out)
-
-
-@cache
-def _template(jinja2: Any) -> Any:
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string((HERE / "sweep.html").read_text(encoding="utf-8"))
+    }
+    return write_page(render_page("sweep.html", values), out)
 
 
 def view(sweep: Mapping[str, Any]) -> dict[str, Any]:
