@@ -91,7 +91,7 @@ def computed_weights(model: nn.Module) -> Iterator[nn.Module]:
     """Yield what computes recurrent weights from raw tensors: slots of transitions, and torch's parametrizations.
 
     Example:
-        >>> [type(holder).__name__ for holder in computed_weights(sr.GRU(2, 3, transition="exp"))]
+        >>> [type(holder).__name__ for holder in computed_weights(sr.RNN(2, 3, transition="exp"))]
         ['Slot']
     """
     for name, module in model.named_modules():
