@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from steadyrnn.cli.main import main
+from steadyrnn.cli.ranks import rank_count
 from steadyrnn.errors import DataError, RanksError, SteadyError
 from steadyrnn.runs.folder import Run
+from steadyrnn.train.ranks import is_launched
 from tests.train.rank_group import rank_variables
 
 Capture = pytest.CaptureFixture[str]
@@ -21,6 +23,15 @@ def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     for name, value in rank_variables(number, 2, 1).items():
         monkeypatch.setenv(name, value)
     return number
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+def test_the_program_takes_itself_for_a_rank_where_the_trainer_does(
+    rank: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (rank_count(), is_launched()) == (2, True)
+    monkeypatch.delenv(name)
+    assert (rank_count(), is_launched()) == (1, False)
 
 
 REFUSED = {

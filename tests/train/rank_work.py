@@ -264,6 +264,20 @@ def _check_failures(folder: Path) -> dict[str, Any]:
     model = model_of("polar")
     found["not finite"] = failure(lambda: trained(folder, model, Spoilt(small_task("addition")), exact(), write=False))
     found["not finite"]["weights"] = sum(float(parameter.detach().sum()) for parameter in model.parameters())
+
+    class Drawn(Doubles):
+        """Its batches depend on torch's global random numbers from step 3 on, which are a rank's own."""
+
+        def train_batch(self, step: int, batch_size: int) -> Batch:
+            batch = super().train_batch(step, batch_size)
+            return batch if step < 2 else replace(batch, input=batch.input + torch.rand_like(batch.input))
+
+    found["other batches"] = failure(lambda: trained(folder, model, Drawn(small_task("addition")), exact(), write=False))
+    torch.manual_seed(ranks.rank)
+    hidden = nn.Sequential(model_of("polar"))
+    hidden.register_buffer("hidden", torch.rand(3), persistent=False)
+    trained(folder, hidden, double_task(), exact(), write=False)
+    found["hidden"] = hidden.hidden.tolist()  # type: ignore[operator]
     found["small batch"] = failure(lambda: trained(folder, model, double_task(), exact(batch_size=1), write=False))
     found["normalized"] = failure(lambda: trained(folder, nn.BatchNorm1d(2), double_task(), exact(), write=False))
     own = None if ranks.first else new_run(folder / "of rank 1", exact())

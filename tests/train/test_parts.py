@@ -190,6 +190,62 @@ def test_a_task_that_says_how_its_parts_count_is_trained_in_parts() -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
+class Rare(RunningSum):
+    """A mean over the rows whose number is among those that count; of most parts none is, and their mean is 0/0."""
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        counts = self.counts(batch)
+        return ((output - batch.target).square() * counts).sum() / counts.sum()
+
+    @staticmethod
+    def counts(batch: Batch) -> Tensor:
+        return (batch.input[:1].abs() > 1.2).expand_as(batch.target)
+
+    def batch_weight(self, batch: Batch) -> Tensor | float:
+        return self.counts(batch).sum()
+
+
+class RareInPython(Rare):
+    def batch_weight(self, batch: Batch) -> Tensor | float:
+        return float(self.counts(batch).sum())
+
+
+@pytest.mark.parametrize("kind", [Rare, RareInPython])
+def test_parts_of_which_nothing_counts_have_no_gradient_and_the_others_their_exact_share(kind: type[Task]) -> None:
+    found, task = [], kind()
+    batch = task.train_batch(0, 7)
+    batch.input[0, :, 0] = torch.tensor([2.0, 0.0, 0.0, 3.0, 2.0, 0.0, 0.0])
+    batch = replace(batch, input=batch.input.double(), target=batch.target.double())
+    assert [int(task.batch_weight(part.batch)) for part in cut(batch, None, 5, task.interface)] == [5, 5, 5, 0, 0]
+    for parts in (1, 5):
+        model = carrying().double()
+        stepper = Stepper(model, task, tiny(accumulate=parts, optimizer=OptimizerSettings("sgd", lr=0.0)), model)
+        stepper._compute(batch, None, False)
+        found.append([parameter.grad for parameter in model.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_single_rows_are_seen_together() -> None:
+    train(carrying(), Masked(), tiny(steps=1, batch_size=3))
+    with pytest.raises(ArgumentError, match="cannot be cut into parts"):
+        train(carrying(), Masked(), tiny(steps=1, batch_size=3, accumulate=3))
+
+
+class Late(Masked):
+    """All targets of the first batches count the same."""
+
+    @staticmethod
+    def counts(batch: Batch) -> Tensor:
+        return torch.ones_like(batch.target) if batch.fresh else Masked.counts(batch)
+
+
+def test_a_first_batch_that_tells_nothing_does_not_decide() -> None:
+    train(carrying(), Late(), tiny(steps=1, accumulate=2))
+    with pytest.raises(ArgumentError, match="cannot be cut into parts"):
+        train(carrying(), Late(), tiny(steps=4, accumulate=2))
+
+
 def test_one_row_tells_nothing_and_is_not_refused() -> None:
     task = Masked()
     check_parts(task, torch.zeros(5, 1, 1), task.train_batch(0, 1))

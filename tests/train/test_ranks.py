@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -28,11 +29,12 @@ from steadyrnn.train.randomness import seed_of_rank
 from steadyrnn.train.ranks import ALONE, Ranks, alone, current_ranks, join, leave, local_rank, refuse_ranks
 from steadyrnn.train.same_weights import check_for_ranks, checksum
 from steadyrnn.train.settings import ClipSettings, OptimizerSettings
+from steadyrnn.train.shared_run import SharedRun
 from steadyrnn.train.spread_state import check_state_rows
 from steadyrnn.train.trainer import train
 from tests.train.rank_group import free_port, rank_variables
 from tests.train.rank_work import Choosy, double_task, exact, model_of
-from tests.train.runs import addition, plain_model, same_bits, tiny
+from tests.train.runs import addition, new_run, plain_model, same_bits, tiny
 
 Patch = pytest.MonkeyPatch
 
@@ -301,3 +303,15 @@ def test_lengths_are_cut_with_their_rows() -> None:
     ragged = Batch(batch.input, batch.target, torch.tensor([4, 3, 2, 1]))
     parts = [rows_of_rank(ragged, rank, 2, task.interface).lengths for rank in range(2)]
     assert [part.tolist() for part in parts if part is not None] == [[4, 3], [2, 1]]
+
+
+def test_a_record_of_one_rank_alone_is_no_word_to_the_others(tmp_path: Path, one: Ranks) -> None:
+    run = new_run(tmp_path, tiny())
+    shared = SharedRun(run, one)
+    with (
+        mock.patch.object(Ranks, "gather", side_effect=AssertionError),
+        mock.patch.object(Ranks, "share", side_effect=AssertionError),
+    ):
+        shared.log({"kind": "graph", "step": 0}, alone=True)
+    assert [record["kind"] for record in run.metrics()] == ["graph"]
+    run.close()

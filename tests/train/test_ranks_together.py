@@ -178,6 +178,18 @@ def test_weights_that_differ_end_all_ranks_and_are_named(group: Group) -> None:
     assert "After step 4 the weights of rank 1 differ from those of rank 0" in one["text"]
 
 
+def test_batches_that_differ_end_all_ranks(group: Group) -> None:
+    one, two = errors_of(group, "other batches")
+    assert one == two
+    assert one["kind"] == "RanksError"
+    assert "The batch of step 3 on rank 1 differs from that of rank 0" in one["text"]
+
+
+def test_buffers_that_are_not_stored_are_those_of_rank_0(group: Group) -> None:
+    one, two = (report["hidden"] for report in group.reports)
+    assert one == two
+
+
 def test_a_batch_that_is_not_finite_on_one_rank_ends_both_before_that_step(group: Group) -> None:
     one, two = errors_of(group, "not finite")
     assert one["kind"] == two["kind"] == "TrainingError"

@@ -23,6 +23,17 @@ def test_the_second_signal_ends_at_once() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def test_what_comes_after_a_warning_is_the_first_request_to_end() -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.received == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert signals.received == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with Signals():

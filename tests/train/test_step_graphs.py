@@ -309,7 +309,7 @@ def steppers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stepper]]:
         model = SequenceModel(RNN(2, 6, transition="cayley"), 1)
         settings = tiny(optimizer=OptimizerSettings("sgd", lr=0.1), accumulate=2, clip=ClipSettings(recurrent=0.01))
         stepper = Stepper(model, addition(), settings, model, ranks=ranks)
-        stepper.checked = True
+        stepper.unchecked = 0
         made.append(stepper)
         for number in range(2):  # buffers of the exchange are made by the first step
             stepper.step(number + 1, addition().train_batch(number, 8), 1.0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from steadyrnn.constraints import HouseholderOrthogonal, Spectral
 from steadyrnn.constraints.attach import constrain
@@ -27,6 +28,8 @@ from steadyrnn.train.clipping import free_recurrent_parameters, limited_weights
 from steadyrnn.train.settings import ClipSettings, OptimizerSettings, TrainSettings
 from steadyrnn.train.step import Stepper
 from steadyrnn.train.trainer import train
+from tests.tasks.small import small_task
+from tests.train.rank_work import Doubles
 from tests.train.runs import addition, tiny
 
 LIMIT = 0.02
@@ -265,3 +268,41 @@ def test_a_model_that_calls_its_layer_twice_is_clipped_once() -> None:
     inner.rnn.transition_l0.h.raw0.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.abs().max()))
     stepper.step(1, task.train_batch(0, 4), 1.0)
     assert [float(one) for one in seen] == [pytest.approx(1e-4, rel=1e-6)]
+
+
+class Loop(nn.Module):
+    """A cell of torch with a weight that torch parametrizes, which each time step reads anew."""
+
+    def __init__(self, parametrize: Callable[[nn.Module], Any]) -> None:
+        super().__init__()
+        self.cell, self.readout = nn.RNNCell(2, 6), nn.Linear(6, 1)
+        parametrize(self.cell)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.new_zeros(x.shape[1], 6)
+        for step in x:
+            h = self.cell(step, h)
+        output: Tensor = self.readout(h)
+        return output
+
+
+COMPUTED: dict[str, Callable[[nn.Module], Any]] = {
+    "constraint": lambda cell: constrain(cell, "weight_hh", "exp"),
+    "orthogonal of torch": lambda cell: parametrizations.orthogonal(cell, "weight_hh"),
+    "weight norm of torch": lambda cell: parametrizations.weight_norm(cell, "weight_hh"),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_whoever_computes_a_weight_its_gradient_is_clipped_once_for_the_batch_and_for_its_parts(name: str) -> None:
+    found = {}
+    for parts, limit in ((1, None), (1, 1e-3), (3, 1e-3)):
+        torch.manual_seed(0)
+        model = Loop(COMPUTED[name]).double()
+        settings = tiny(accumulate=parts, clip=ClipSettings(recurrent=limit), optimizer=OptimizerSettings("sgd", lr=0.0))
+        stepper = Stepper(model, Doubles(small_task("addition")), settings, model)
+        stepper._compute(stepper.task.train_batch(0, 7), None, False)
+        found[parts, limit] = {key: parameter.grad for key, parameter in model.named_parameters()}
+    raw = next(key for key in found[1, None] if "parametrizations" in key)
+    assert not torch.allclose(found[1, 1e-3][raw], found[1, None][raw])  # type: ignore[arg-type]
+    torch.testing.assert_close(found[3, 1e-3], found[1, 1e-3])

@@ -7,6 +7,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 __all__ = ["own_rank", "rank_count", "silent_unless_first"]
 
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a process that was started with others has, as :mod:`steadyrnn.train.ranks` asks for it."""
+
 
 def own_rank() -> int:
     """Return the number of this process, 0 of one that was started alone.
@@ -20,7 +23,7 @@ def own_rank() -> int:
 
 def rank_count() -> int:
     """Return how many processes there are."""
-    return _number("WORLD_SIZE", 1) if "RANK" in os.environ and "MASTER_ADDR" in os.environ else 1
+    return _number("WORLD_SIZE", 1) if all(name in os.environ for name in _VARIABLES) else 1
 
 
 @contextmanager

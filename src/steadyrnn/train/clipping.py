@@ -15,7 +15,10 @@ from steadyrnn.constraints.slot import Slot
 
 from .settings import ClipSettings
 
-__all__ = ["RECURRENT_OF", "clip", "free_recurrent_parameters", "gradient_norm", "limited_weights", "recurrent_parameters"]
+__all__ = [
+    *("RECURRENT_OF", "clip", "computed_weights", "free_recurrent_parameters", "gradient_norm", "limited_weights"),
+    "recurrent_parameters",
+]
 
 RECURRENT_OF = ("weight", "raw")
 """What `clip.recurrent` clips the gradient of: a recurrent weight, or the raw parameters that it is made of."""
@@ -42,7 +45,7 @@ def free_recurrent_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         >>> list(free_recurrent_parameters(torch.nn.Sequential(sr.RNN(2, 3, transition="exp"), torch.nn.GRUCell(3, 3))))
         ['1.weight_hh']
     """
-    raw = {id(parameter) for holder in _computed_weights(model) for parameter in holder.parameters()}
+    raw = {id(parameter) for holder in computed_weights(model) for parameter in holder.parameters()}
     return {name: parameter for name, parameter in recurrent_parameters(model).items() if id(parameter) not in raw}
 
 
@@ -50,10 +53,10 @@ def free_recurrent_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def limited_weights(model: nn.Module, limit: Tensor | None) -> Iterator[None]:
     r"""Clip :math:`\partial L / \partial W` of every computed recurrent weight W, before it goes back through its constraint.
 
-    Each gate, layer and direction is clipped by itself, in each backward pass: of a batch in parts each part's share is.
-    A layer that is called twice computes its weight twice, and each gradient is clipped, except inside ``sr.cached()``: there
-    it has one weight and one gradient. Weights are dense meanwhile, also where they have a factored form. Free weights are
-    left alone: see :func:`clip`.
+    Each gate, layer and direction is clipped by itself, in each backward pass. A layer that is called twice computes its weight
+    twice, and each gradient is clipped, except inside ``sr.cached()`` (of weights that torch parametrizes, inside
+    ``torch.nn.utils.parametrize.cached()``): there it has one weight and one gradient. Weights are dense meanwhile, also where
+    they have a factored form. Free weights are left alone: see :func:`clip`.
 
     Args:
         model: Any module; recurrent weights of layers of this package and such as ``sr.constrain`` parametrizes are found.
@@ -70,7 +73,7 @@ def limited_weights(model: nn.Module, limit: Tensor | None) -> Iterator[None]:
     handles: list[Any] = []
     slots: list[tuple[Slot, Tensor | None]] = []  # with the limit that was there before
     try:
-        for holder in _computed_weights(model):
+        for holder in computed_weights(model):
             if isinstance(holder, Slot):
                 slots.append((holder, holder.gradient_limit))
                 holder.gradient_limit = limit
@@ -84,8 +87,13 @@ def limited_weights(model: nn.Module, limit: Tensor | None) -> Iterator[None]:
             handle.remove()
 
 
-def _computed_weights(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield what computes recurrent weights from raw tensors: slots of transitions, and torch's parametrizations."""
+def computed_weights(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield what computes recurrent weights from raw tensors: slots of transitions, and torch's parametrizations.
+
+    Example:
+        >>> [type(holder).__name__ for holder in computed_weights(sr.RNN(2, 3, transition="exp"))]
+        ['Slot']
+    """
     for name, module in model.named_modules():
         if isinstance(module, Slot | ParametrizationList) and _COMPUTED.search(name):
             yield module

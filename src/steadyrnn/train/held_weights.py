@@ -9,7 +9,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from steadyrnn.constraints.sites import sites
 from steadyrnn.constraints.slot import Slot
 
-from .clipping import limited_weights
+from .clipping import computed_weights, limited_weights
 
 __all__ = ["HeldWeights"]
 
@@ -17,7 +17,8 @@ __all__ = ["HeldWeights"]
 class HeldWeights:
     r"""A context in which each constraint of a model has been evaluated, once, and layers get copies of the weights.
 
-    A copy W has no history, so each forward and backward pass ends at it. The gradients add up in it, of all parts of a batch:
+    Recurrent weights that torch computes (``torch.nn.utils.parametrizations``) are held likewise. A copy W has no history, so
+    each forward and backward pass ends at it. The gradients add up in it, of all parts of a batch:
 
     .. math:: \frac{\partial L}{\partial W} = \sum_k \frac{\partial L_k}{\partial W}
 
@@ -46,7 +47,8 @@ class HeldWeights:
 
     def __init__(self, model: nn.Module, limit: Tensor | None, compiled: bool = False) -> None:
         self.model, self.limit = model, limit
-        holders = [site.holder for site in sites(model)]
+        # also what torch itself parametrizes recurrent weights by: its gradient is limited, too
+        holders = dict.fromkeys([*(site.holder for site in sites(model)), *computed_weights(model)])
         self._slots = [holder for holder in holders if isinstance(holder, Slot)]
         self._lists = [holder for holder in holders if isinstance(holder, ParametrizationList) and not compiled]
         self._pairs: list[tuple[Tensor, Tensor]] = []

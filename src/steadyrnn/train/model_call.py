@@ -11,8 +11,8 @@ from steadyrnn.errors import ArgumentError
 from steadyrnn.tasks.base import Batch, Interface
 
 __all__ = [
-    *("Part", "batch_rows", "call_model", "cut", "detach_state", "join_states", "rows_of_rank", "state_of_rank"),
-    *("state_tensors", "state_with"),
+    *("Part", "batch_rows", "call_model", "cut", "detach_state", "join_batches", "join_states", "rows_of_rank"),
+    *("state_of_rank", "state_tensors", "state_with"),
 ]
 
 
@@ -97,6 +97,19 @@ def cut(batch: Batch, state: Any, parts: int, interface: Interface) -> list[Part
         own = state_with(state, [pieces[place].contiguous() for pieces in states])
         made.append(Part(Batch(x, y, ends, batch.fresh), own))
     return made
+
+
+def join_batches(batches: Sequence[Batch], interface: Interface) -> Batch:
+    """Put parts of a batch together again."""
+    if len(batches) == 1:
+        return batches[0]
+    lengths = [batch.lengths for batch in batches if batch.lengths is not None]
+    return Batch(
+        torch.cat([batch.input for batch in batches], _input_dimension(interface)),
+        torch.cat([batch.target for batch in batches], 1 if interface.reads == "each" else 0),
+        torch.cat(lengths) if lengths else None,
+        batches[0].fresh,
+    )
 
 
 def join_states(states: Sequence[Any]) -> Any:

@@ -5,11 +5,12 @@ from torch import Tensor, nn
 
 from steadyrnn.constraints.slot import is_sharded
 from steadyrnn.errors import ArgumentError, RanksError
+from steadyrnn.tasks.base import Batch
 
 from .ranks import Ranks
 from .settings import TrainSettings
 
-__all__ = ["check_for_ranks", "check_same_weights", "checksum", "take_weights_of_first"]
+__all__ = ["check_for_ranks", "check_same_batch", "check_same_weights", "checksum", "take_weights_of_first"]
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -53,14 +54,14 @@ def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks) -> 
 
 
 def take_weights_of_first(model: nn.Module, ranks: Ranks) -> None:
-    """Copy parameters and buffers of rank 0 into the model of every other rank.
+    """Copy parameters and buffers of rank 0, stored ones and others, into the model of every other rank.
 
     Raises:
         RanksError: A model has other tensors than that of rank 0.
     """
     if ranks.size == 1:
         return
-    own = _tensors(model)
+    own = {**dict(model.named_buffers()), **_tensors(model)}
     _, given = ranks.share(None, own if ranks.first else {})
     ranks.agree(lambda: _check_fit(own, given))
     if not ranks.first:
@@ -69,20 +70,33 @@ def take_weights_of_first(model: nn.Module, ranks: Ranks) -> None:
                 tensor.copy_(given[name])
 
 
+def check_same_batch(batch: Batch, ranks: Ranks, step: int) -> None:
+    """Raise unless all ranks have the same batch, to the last bit: each would train on rows of another one.
+
+    Raises:
+        RanksError: They have not; the message names the ranks that differ from rank 0.
+    """
+    held = {"input": batch.input, "target": batch.target, "lengths": batch.lengths}
+    found = None if ranks.size == 1 else _sum_up({name: tensor for name, tensor in held.items() if tensor is not None})
+    other = _different(found, ranks)
+    if other:
+        raise RanksError(
+            f"The batch of step {step} on {other} differs from that of rank 0. Give every rank the same data; and a task of "
+            "your own must make its batches from their numbers alone (`train_batch(step, batch_size)`), not from torch's "
+            "global random numbers, which differ between ranks."
+        )
+
+
 def check_same_weights(model: nn.Module, ranks: Ranks, step: int) -> None:
     """Raise unless parameters and buffers are equal on all ranks, to the last bit.
 
     Raises:
         RanksError: They are not; the message names the ranks that differ from rank 0.
     """
-    if ranks.size == 1:
-        return
-    sums = [value for value, _ in ranks.gather(checksum(model))]
-    other = [str(rank) for rank, value in enumerate(sums) if value != sums[0]]
+    other = _different(None if ranks.size == 1 else checksum(model), ranks)
     if other:
-        many = len(other) > 1
         raise RanksError(
-            f"After step {step} the weights of rank{'s' if many else ''} {', '.join(other)} differ from those of rank 0, so "
+            f"After step {step} the weights of {other} differ from those of rank 0, so "
             "that they train different networks. A machine may compute wrongly or have another release of torch, or a module "
             "may change its weights by itself. The last checkpoint is from before: resume from it."
         )
@@ -103,8 +117,20 @@ def checksum(model: nn.Module) -> int:
         >>> checksum(linear) == before
         False
     """
+    return _sum_up(_tensors(model))
+
+
+def _different(number: int | None, ranks: Ranks) -> str:
+    """Name the ranks whose number is not that of rank 0; of one process, or where all agree, nothing."""
+    sums = [value for value, _ in ranks.gather(number)] if ranks.size > 1 else []
+    other = [str(rank) for rank, value in enumerate(sums) if value != sums[0]]
+    return f"rank{'s' if len(other) > 1 else ''} {', '.join(other)}" if other else ""
+
+
+def _sum_up(tensors: dict[str, Tensor]) -> int:
+    """Return the checksum of tensors in their order."""
     sums, first = [torch.zeros((), dtype=torch.int64)], 1
-    for tensor in _tensors(model).values():
+    for tensor in tensors.values():
         flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         words = flat.contiguous().view(_WORDS[flat.element_size()]).flatten().to(torch.int64)
         factors = torch.arange(first, first + 2 * len(words), 2, device=words.device) * 0x5851F42D4C957F2D

@@ -46,9 +46,12 @@ class SharedRun:
                 "or open it there (`run = Run.create(...) if join().first else None`)."
             )
 
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Append a record to the metrics."""
-        if self.exists:
+    def log(self, record: Mapping[str, Any], alone: bool = False) -> None:
+        """Append a record to the metrics; ``alone`` without a word to other ranks, which may have no such record, or later."""
+        if alone:
+            if self.run is not None:
+                self.run.log(record)
+        elif self.exists:
             self.ranks.lead(lambda: self._own.log(record))
 
     def rewind(self, step: int) -> None:

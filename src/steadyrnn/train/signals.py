@@ -36,7 +36,8 @@ class Interrupted(Exception):
 class Signals:
     """A context that notes SIGINT, SIGTERM and SIGUSR1 instead of dying of them; a second one ends the program at once.
 
-    SIGUSR1 is no second one. Outside the main thread, where no signal arrives, and where ``active`` is False it does nothing.
+    SIGUSR1 is no second one, nor is the one that follows it: a scheduler sends SIGTERM a while later. Outside the main thread,
+    where no signal arrives, and where ``active`` is False it does nothing.
 
     Args:
         active: Whether to do anything.
@@ -67,6 +68,7 @@ class Signals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         warned = signal.Signals(number).name == _WARNING
-        if self.received is not None and not self._patient and not warned:
+        before = None if self.received is None else signal.Signals(self.received).name
+        if before is not None and before != _WARNING and not self._patient and not warned:
             raise KeyboardInterrupt
-        self.received = self.received if warned and self.received is not None else number
+        self.received = self.received if warned and before is not None else number

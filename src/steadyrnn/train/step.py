@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from steadyrnn.constraints.optimizer import penalty
 from steadyrnn.constraints.sites import sites
@@ -20,7 +21,7 @@ from .exchange import Exchange
 from .graph import Outcome, StepGraphs, reason_against
 from .guard import Guard
 from .held_weights import HeldWeights
-from .model_call import Part, batch_rows, call_model, cut, detach_state, join_states, rows_of_rank
+from .model_call import Part, batch_rows, call_model, cut, detach_state, join_batches, join_states, rows_of_rank
 from .moving_average import MovingAverage
 from .optimizers import make_optimizer
 from .parts_check import check_parts
@@ -29,6 +30,9 @@ from .settings import TrainSettings
 from .spread_state import check_state_rows
 
 __all__ = ["Stepper"]
+
+_CHECKED = 8
+"""Steps of which it is seen that the parts make up the batch: in the first one, all of its targets may count by chance."""
 
 
 class Stepper:
@@ -64,7 +68,6 @@ class Stepper:
         self.model, self.task, self.settings, self.call, self.ranks = model, task, settings, call, ranks
         self.interface, device = task.interface, task.device
         self.exchange = Exchange(ranks, device) if ranks.joined else None
-        self.checked = False  # whether parts have been seen to make up a batch
         self.scaler = make_scaler(settings.autocast, device)
         on_gpu = device.type == "cuda" and self.scaler is None
         fused = on_gpu and settings.optimizer.name != "rmsprop"
@@ -82,6 +85,7 @@ class Stepper:
         self.penalized = settings.penalty > 0 and any(site.penalty() is not None for site in sites(model))
         self.state: Any = None
         self.graphs = self._prepare_graphs(note)
+        self.unchecked = _CHECKED if self.graphs is None else 1  # steps to come of which parts are seen to make up the batch
 
     def _prepare_graphs(self, note: Callable[[bool, str], None]) -> StepGraphs | None:
         """Return what captures steps, or None where none is to be captured; on a GPU say so."""
@@ -164,6 +168,7 @@ class Stepper:
     def _take_parts(self, batch: Batch, parts: Sequence[Part], scored: bool) -> tuple[Tensor, Any, dict[str, Tensor]]:
         """Compute the same in parts, here and on other ranks: each constraint is evaluated once, and so are penalties."""
         losses, states = [], []
+        outputs: list[Tensor] = []
         sums: dict[str, Tensor] = {}
         whole = self.task.batch_weight(batch)
         limit = self.limit if self.settings.compile else None  # of weights that the compiled model makes by itself
@@ -171,8 +176,8 @@ class Stepper:
             for part in parts:
                 output, last = self._forward(part)
                 loss = self.task.loss(output, part.batch)
-                self._check_parts(output, part)
-                losses.append(loss * _share(self.task.batch_weight(part.batch), whole, loss.dtype))
+                outputs += [output.detach()] if self.unchecked else []
+                losses.append(_take_share(loss, output, self.task.batch_weight(part.batch), whole))
                 self._backward(losses[-1])
                 losses[-1] = losses[-1].detach()
                 states.append(last)
@@ -181,6 +186,8 @@ class Stepper:
                 if scored:
                     own = self.task.scores(output.detach(), part.batch)
                     sums = {name: value + sums[name] if name in sums else value for name, value in own.items()}
+        if self.unchecked:
+            self._check_parts(batch, parts, outputs)
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         if self.exchange is not None:
             trained = [parameter for parameter in self.parameters if parameter.requires_grad]
@@ -190,11 +197,16 @@ class Stepper:
             self._backward(self.settings.penalty * penalty(self.model))
         return loss, join_states(states), sums
 
-    def _check_parts(self, output: Tensor, part: Part) -> None:
-        """See once that the task says how parts of a batch count."""
-        if not self.checked:
-            check_parts(self.task, output.detach(), part.batch)
-            self.checked = True
+    def _check_parts(self, batch: Batch, parts: Sequence[Part], outputs: Sequence[Tensor]) -> None:
+        """See that the task says how parts of a batch count: on one with two rows, or on single rows, of other ranks too."""
+        own, seen, each = [parts[0].batch], [outputs[0]], self.interface.reads == "each"
+        if batch_rows(own[0], self.interface) == 1 and len(parts) > 1:
+            own, seen = [part.batch for part in parts[:2]], [*outputs[:2]]
+        elif batch_rows(batch, self.interface) == self.ranks.size > 1:
+            given = self.ranks.gather(None, {"output": outputs[0]})
+            own, seen = [batch], [tensors["output"].to(outputs[0].device) for _, tensors in given]
+        check_parts(self.task, torch.cat(seen, 1 if each else 0), join_batches(own, self.interface))
+        self.unchecked -= 1
 
     def _scale_limit(self) -> None:
         """Scale the limit as the loss: in float16 gradients come back multiplied."""
@@ -204,7 +216,8 @@ class Stepper:
     def _forward(self, part: Part) -> tuple[Tensor, Any]:
         # a model may call its layer twice: with one weight, its gradients are summed before they are clipped
         once = nullcontext() if self.limit is None else cached()
-        with once, autocast(self.settings.autocast, self.task.device):
+        parametrized = nullcontext() if self.limit is None or self.settings.compile else parametrize.cached()
+        with once, parametrized, autocast(self.settings.autocast, self.task.device):
             return call_model(self.call, part.batch, part.state, self.interface)
 
     def _backward(self, loss: Tensor) -> None:
@@ -232,8 +245,15 @@ class Stepper:
         return torch.where(norm.isfinite(), norm, torch.zeros_like(norm))
 
 
-def _share(weight: Tensor | float, whole: Tensor | float, dtype: torch.dtype) -> Tensor | float:
-    """Return the share that a part has in a batch; 0 where nothing counts."""
-    if isinstance(weight, Tensor) and isinstance(whole, Tensor):
-        return torch.where(whole > 0, weight / whole, 0.0).to(dtype)
-    return float(weight) / float(whole)
+def _take_share(loss: Tensor, output: Tensor, weight: Tensor | float, whole: Tensor | float) -> Tensor:
+    """Return what the loss of a part adds to that of a batch.
+
+    A part of which nothing counts adds 0, and has gradients of 0, though its mean, and what goes back through it, may be 0/0.
+    """
+    if not isinstance(weight, Tensor) and not isinstance(whole, Tensor) and weight > 0:
+        return loss * (weight / whole)
+    part, total = (torch.as_tensor(number, dtype=torch.float64, device=loss.device) for number in (weight, whole))
+    counts = part > 0
+    if output.requires_grad:
+        output.register_hook(lambda gradient: torch.where(counts, gradient, 0.0))
+    return torch.where(counts, loss * (part / total).to(loss.dtype), 0.0)

@@ -24,7 +24,7 @@ from .randomness import seed_everything, seed_of_rank
 from .ranks import Ranks
 from .result import Result, make_result
 from .resuming import load_best, load_to_go_on
-from .same_weights import check_for_ranks, check_same_weights, take_weights_of_first
+from .same_weights import check_for_ranks, check_same_batch, check_same_weights, take_weights_of_first
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
 from .shared_run import SharedRun
@@ -195,8 +195,7 @@ class _Trainer:
                 self._log_graph()
                 self._between_steps()
                 self.progress.update(position.step, self.shown)
-                received = self._received(signals)
-                if received is not None and position.reason is None:
+                if (received := self._received(signals)) is not None and position.reason is None:
                     self._interrupt(received)
         finally:
             self.progress.end()
@@ -215,13 +214,14 @@ class _Trainer:
         settings, position, stage = self.settings, self.position, self.stage
         done = position.step - position.stage_start
         moment = Moment(done, self.epoch_steps, stage.steps, position.standing.reductions)
-        factor = stage.rate * rate_factor(settings.schedule, moment)
-        number = position.step + 1
+        factor, number = stage.rate * rate_factor(settings.schedule, moment), position.step + 1
         logged = number % settings.log_every == 0 or done + 1 == stage.steps
-        batch = stage.task.train_batch(position.step, settings.batch_size)
+        batch = stage.task.train_batch(number - 1, settings.batch_size)
+        if (checks := number % settings.check_ranks == 0) or self.stepper.unchecked:
+            check_same_batch(batch, self.ranks, number)
         sums = self.stepper.step(number, batch, factor, scored=logged)
         position.step = number
-        if number % settings.check_ranks == 0:
+        if checks:
             check_same_weights(self.model, self.ranks, number)
         if logged:
             self._log_training(sums, factor)
@@ -377,18 +377,18 @@ class _Trainer:
         average.clear()
         average.resume()
 
-    def _log(self, kind: str, values: Mapping[str, Any]) -> None:
+    def _log(self, kind: str, values: Mapping[str, Any], alone: bool = False) -> None:
         named = {"stage": self.stage.name} if self.stage.name and kind != "test" else {}
-        self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), named | dict(values)))
+        self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), named | dict(values)), alone)
 
     def _note_graph(self, captured: bool, why: str) -> None:
         self.graph_notes.setdefault((captured, why), False)
 
     def _log_graph(self) -> None:
-        """Say once whether steps are captured, and why not."""
+        """Say once whether steps are captured, and why not; capturing may fail on one rank alone, or at another step."""
         for (captured, why), said in self.graph_notes.items():
             if not said:
-                self._log("graph", {"captured": captured} | ({"why": why} if why else {}))
+                self._log("graph", {"captured": captured} | ({"why": why} if why else {}), alone=True)
                 self.progress.note("steps are captured as CUDA graphs" if captured else f"steps run without CUDA graphs: {why}")
                 self.graph_notes[captured, why] = True
 
