@@ -29,7 +29,8 @@ class Interrupted(Exception):
 class Signals:
     """A context that notes SIGINT and SIGTERM instead of dying of them; the second one ends the program at once.
 
-    Outside the main thread, where no signal arrives, and where ``active`` is False it does nothing.
+    Outside the main thread, where no signal arrives, and where ``active`` is False it does nothing. Inside another such
+    context, a signal that came before counts here, and one that comes here counts for the other: none is lost between them.
 
     Example:
         >>> with Signals() as signals:
@@ -46,13 +47,23 @@ class Signals:
         if self._active and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
+            outer = self._outer()
+            self.received = None if outer is None else outer.received
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        outer = self._outer()
+        if outer is not None and outer.received is None:
+            outer.received = self.received
         for number, handler in self._before.items():
             # None: the handler was not set from Python, so Python cannot put it back
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before.clear()
+
+    def _outer(self) -> "Signals | None":
+        """Return the context around this one, None where there is none."""
+        outer = getattr(self._before.get(signal.SIGINT), "__self__", None)
+        return outer if isinstance(outer, Signals) else None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
