@@ -153,6 +153,6 @@ class SweepPlan:
             }
             grid = {name: tuple(values) for name, values in stored["grid"].items()}
             lists = {name: tuple(stored[name]) for name in ("models", "seeds")}
-            return cls(**{**stored, **lists, "grid": grid, "search": search})
-        except (TypeError, KeyError, AttributeError) as error:
+            return cls(**{**stored, **lists, "settings": dict(stored["settings"]), "grid": grid, "search": search})
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise RunError(f"The plan of the sweep is damaged, or of another release: {error}.") from error
