@@ -1,5 +1,6 @@
 """Whether a plan can be: one that was made in Python, or read from a folder, was not checked as a file is; free of torch."""
 
+from collections.abc import Collection
 from typing import Any
 
 from steadyrnn.errors import ArgumentError, not_among, suggestion
@@ -22,10 +23,11 @@ def check_plan(plan: SweepPlan) -> None:
     Example:
         >>> check_plan(SweepPlan("addition", ("gru",), (0,), grid={"model.width": (4, 8)}))
     """
-    for name, value, known in (
+    names: list[tuple[str, Any, Collection[str]]] = [
         ("task", plan.task, TASKS), ("sampler", plan.sampler, SAMPLERS), ("pruner", plan.pruner, PRUNERS),
         *(("model", model, SYSTEMS) for model in plan.models),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for name, value, known in names:
         if not isinstance(value, str) or value not in known:
             raise ArgumentError(not_among(name, str(value)[:60], known))
     if not plan.models or len({*plan.models}) < len(plan.models):

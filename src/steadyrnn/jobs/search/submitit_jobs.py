@@ -16,7 +16,7 @@ from submitit.helpers import DelayedSubmission
 from steadyrnn.errors import ArgumentError, RunError
 from steadyrnn.runs.folder import make_run_folder
 from steadyrnn.runs.lock import Lock
-from steadyrnn.runs.regular import check_writable, read_if_there
+from steadyrnn.runs.regular import check_writable, kind_of, read_if_there
 
 from ..processes import PATIENCE
 from .executors import Executor, spawning
@@ -143,8 +143,10 @@ class Submitit(Executor):
             return Outcome("lost", reason=str(error))
         if record is not None:
             return Outcome("ended", record)
+        lock = Path(trial.folder) / LOCK
         try:
-            Lock(Path(trial.folder) / LOCK, sign=False).release()
+            if kind_of(lock) is not None:
+                Lock(lock, sign=False).release()
         except RunError as error:  # a job of an earlier start still trains it, and this one left it alone
             return Outcome("busy", reason=str(error))
         return Outcome("lost", reason=f"its job ended as {job.state} without a result: {_last_line(job.paths.stderr)}")
