@@ -1,9 +1,11 @@
 """Write one page about one or many runs."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from steadyrnn.errors import RunError
 from steadyrnn.report.page import write_report
 from steadyrnn.runs.layout import find_runs
 
@@ -41,9 +43,11 @@ def report_runs(
         (1, PosixPath('page.html'))
     """
     named = [Path(path) for path in paths]
-    folders = find_runs(named)
     if len(named) == 1 and is_sweep(named[0]):
         sweep = SweepFolder.open(named[0])
         write_standing(read_standing(sweep), command, Path(out), title)
-        return Report(Path(out), folders)
+        with suppress(RunError):  # none has begun
+            return Report(Path(out), find_runs(named))
+        return Report(Path(out), [])
+    folders = find_runs(named)
     return Report(write_report(folders, Path(out), [*command], title), folders)

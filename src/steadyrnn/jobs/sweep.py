@@ -4,6 +4,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,9 @@ def run_sweep(
     if (plan is None) == (resume is None):
         raise ArgumentError("Give `plan` to start a sweep, or `resume` to go on with one, and not both.")
     refuse_ranks("A sweep", "Start it without torchrun: it starts its own processes.")
+    for name, number in (("jobs", 1 if jobs is None else jobs), ("threads", threads)):
+        if number < 1:
+            raise ArgumentError(f"`{name}` must be at least 1, but is {number}.")
     forget_task()
     known = None if plan is None else prepare(plan)
     with quiet_optuna(), _open(known, Path(out), file, resume) as sweep:
@@ -177,8 +181,8 @@ class _Sweep:
             if len(self.records) > before:  # nothing is known of the time left until one has ended
                 progress.update(len(self.records), self._numbers())
             stopped = stopped or signals.received
-        for place, outcome in self.runner.stop():
-            self._take(place, outcome)
+        for place, outcome in self.runner.stop():  # a process that ended because it was asked to was not lost
+            self._take(place, replace(outcome, state="interrupted") if outcome.state == "lost" else outcome)
         return stopped
 
     def _job(self, entry: Entry) -> TrialJob:

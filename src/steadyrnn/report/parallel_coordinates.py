@@ -15,6 +15,7 @@ AXIS_WIDTH, SIDE = 150, 70
 FAINT, CLEAR = 0.12, 0.85
 LONGEST = 22  # letters of a name or value that is shown
 FEW_NUMBERS = 4  # which are ticks themselves
+GAP = 0.15  # of an axis, between null and the lowest number
 MOST_NAMES = 12  # of a setting whose values are names
 BAR, BARS_WIDTH, BARS_LEFT = 26, 520, 190
 
@@ -60,7 +61,7 @@ def draw_parallel(lines: Sequence[Line], names: Sequence[str], metric: str, high
     axes = [make_axis(name, [line.settings.get(name) for line in lines]) for name in names]
     axes.append(make_axis(metric, [line.value for line in lines]))
     width = 2 * SIDE + AXIS_WIDTH * (len(axes) - 1)
-    worst_first = sorted(lines, key=lambda line: line.value, reverse=not higher)
+    worst_first = sorted(lines, key=lambda line: (line.value if higher else -line.value, -line.number))  # as the table ranks
     drawn = [trial_line(line, axes, metric, rank / max(len(lines) - 1, 1)) for rank, line in enumerate(worst_first)]
     best = worst_first[-1]
     words = f"{len(lines)} trials across {', '.join(names)} and {metric}; best {number(best.value)} of trial {best.number}."
@@ -72,7 +73,7 @@ def draw_parallel(lines: Sequence[Line], names: Sequence[str], metric: str, high
 
 
 def make_axis(name: str, values: Sequence[Any]) -> Axis:
-    """Return the axis of some values: numbers on a scale, everything else as names at even distances."""
+    """Return the axis of some values: numbers on a scale, with null below them; everything else as names at even distances."""
     known = [value for value in values if value is not None]
     numbers = [finite(value) for value in known]
     if known and None not in numbers and len({*numbers}) > 1:
@@ -80,19 +81,33 @@ def make_axis(name: str, values: Sequence[Any]) -> Axis:
         scale = logarithmic(floats) if wants_logarithm(floats) else linear(floats)
         few = sorted({*floats}) if len({*floats}) <= FEW_NUMBERS else []
         ticks = [(scale.at(value), number(value)) for value in few] or [(scale.at(at), text) for at, text in scale.ticks]
-        return Axis(name, {value: scale.at(float(value)) for value in known}, ticks)
-    labels = sorted({label(value) for value in values})
-    count = len(labels)
-    at = {text: 0.5 if count == 1 else index / (count - 1) for index, text in enumerate(labels)}
-    shown = labels if count <= MOST_NAMES else labels[:: -(-count // MOST_NAMES)]
-    return Axis(name, {value: at[label(value)] for value in values}, [(at[text], text) for text in shown])
+        places: dict[Any, float] = {value: scale.at(float(value)) for value in known}
+        if len(known) < len(values):
+            ticks = [(0.0, "null"), *((above_null(at), text) for at, text in ticks if at >= -0.01)]
+            places = {None: 0.0, **{value: above_null(at) for value, at in places.items()}}
+        return Axis(name, places, ticks)
+    names = sorted({in_words(value) for value in values})
+    count = len(names)
+    at = {text: 0.5 if count == 1 else index / (count - 1) for index, text in enumerate(names)}
+    shown = names if count <= MOST_NAMES else names[:: -(-count // MOST_NAMES)]
+    return Axis(name, {value: at[in_words(value)] for value in values}, [(at[text], shorten(text)) for text in shown])
+
+
+def above_null(at: float) -> float:
+    """Return where a number stands on an axis that has null at its bottom, too."""
+    return GAP + (1 - GAP) * at
 
 
 def label(value: Any) -> str:
     """Return a value of a setting as an axis shows it."""
-    text = {True: "true", False: "false", None: "null"}.get(value) if isinstance(value, bool | None) else None
-    found = text or (number(value) if isinstance(value, int | float) else str(value))
-    return shorten(found)
+    return shorten(in_words(value))
+
+
+def in_words(value: Any) -> str:
+    """Return a value of a setting as a text, however long."""
+    if isinstance(value, bool | None):
+        return {True: "true", False: "false", None: "null"}[value]
+    return number(value) if isinstance(value, int | float) else str(value)
 
 
 def shorten(text: str) -> str:

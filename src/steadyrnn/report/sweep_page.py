@@ -15,6 +15,8 @@ MOST_ROWS = 500
 MOST_LINES = 1000
 """Trials that a picture shows: the best ones."""
 MOST_AXES = 8
+MANY_AXES = 4
+"""Settings from which on a picture takes the whole width: in half of it, nobody could read it."""
 
 
 def write_sweep_page(
@@ -92,6 +94,7 @@ def model_view(model: str, sweep: Mapping[str, Any]) -> dict[str, Any]:
         "name": model,
         "parallel": draw_parallel(lines, varied[:MOST_AXES], sweep["metric"], sweep["higher_is_better"]),
         "importance": draw_importance({name: share for name, share in shares.items() if name in varied}),
+        "wide": len(varied) >= MANY_AXES,
         "left_out": ", ".join(varied[MOST_AXES:]),
         "count": len(lines),
     }

@@ -37,7 +37,8 @@ class Signals:
     """A context that notes SIGINT, SIGTERM and SIGUSR1 instead of dying of them; a second one ends the program at once.
 
     SIGUSR1 is no second one, nor is the one that follows it: a scheduler sends SIGTERM a while later. Outside the main thread,
-    where no signal arrives, and where ``active`` is False it does nothing.
+    where no signal arrives, and where ``active`` is False it does nothing. Inside another such context, a signal that came
+    before counts here, and one that comes here counts for the other: none is lost between them.
 
     Args:
         active: Whether to do anything.
@@ -58,13 +59,23 @@ class Signals:
         if self._active and threading.current_thread() is threading.main_thread():
             for number in _NOTED:
                 self._before[number] = signal.signal(number, self._note)
+            outer = self._outer()
+            self.received = None if outer is None else outer.received
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        outer = self._outer()
+        if outer is not None and outer.received is None:
+            outer.received = self.received
         for number, handler in self._before.items():
             # None: the handler was not set from Python, so Python cannot put it back
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before.clear()
+
+    def _outer(self) -> "Signals | None":
+        """Return the context around this one, None where there is none."""
+        outer = getattr(self._before.get(signal.SIGINT), "__self__", None)
+        return outer if isinstance(outer, Signals) else None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         warned = signal.Signals(number).name == _WARNING

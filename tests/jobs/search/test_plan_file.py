@@ -81,6 +81,10 @@ def test_a_file_of_the_users_is_the_task() -> None:
     assert (plan.task, plan.settings) == ("series", {"task.target": "kind", "task.data": "waves.csv"})
 
 
+def test_the_command_line_may_name_another_file_than_data() -> None:
+    assert read("{data: waves.csv, models: [gru]}", {"task.data": "moved.csv"}).settings == {"task.data": "moved.csv"}
+
+
 BASE = "task: addition, models: [gru, spectral], "
 
 
@@ -91,6 +95,9 @@ BASE = "task: addition, models: [gru, spectral], "
         ("{task: addition, data: a.csv}", "sweep.yaml must have either `task`, a task's name, or `data`"),
         ("{task: additon}", "sweep.yaml: `task` must be a task's name, but is 'additon'. Did you mean `addition`?"),
         ("{data: 3}", "sweep.yaml: `data` must be the path of a file or folder, but is 3."),
+        ("{data: a.csv, settings: {task.data: b.csv}}", "`settings.task.data` is named by `data`, too."),
+        ("{data: a.csv, grid: {task.data: [a.csv, b.csv]}}", "`grid.task.data` cannot be varied: scores on different data"),
+        ("{task: series, search: {task.data: [a.csv, b.csv]}}", "`search.task.data` cannot be varied: scores on different"),
         (f"{{{BASE} trails: 3}}", "sweep.yaml: `trails` is not a key of a sweep. Did you mean `trials`?"),
         ("{task: addition, models: [lsmt]}", "sweep.yaml: `models` has 'lsmt', which is not a model. Did you mean `lstm`?"),
         ("{task: addition, models: []}", "sweep.yaml: `models` must be a list of names of models, but is a list of 0."),

@@ -13,6 +13,8 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Self
 
+import torch
+
 from ..processes import PATIENCE, begin_worker, end_processes, keep_folder_out
 from .trial import Outcome, TrialJob, run_trial
 
@@ -72,7 +74,11 @@ class InProcess(Executor):
         if self._job is None:
             return []
         job, self._job = self._job, None
-        return [(job.number, run_trial(job))]
+        threads = torch.get_num_threads()
+        try:
+            return [(job.number, run_trial(job))]
+        finally:
+            torch.set_num_threads(threads)  # those of the caller
 
     def stop(self) -> list[tuple[int, Outcome]]:
         """Forget a trial that was not begun."""

@@ -109,7 +109,8 @@ def read_record(folder: Path) -> TrialRecord | None:
             "format": 1, "number": int(), "model": str(), "settings": dict(), "state": str(state), "value": value,
             "values": dict(values), "reason": str(), "seconds": int() | float(),
         } if state in STATES and len(stored) == 9:  # fmt: skip
-            if (state == "finished") == _is_finite(value) and all(map(_is_finite, values.values())):
+            right = _is_finite(value) if state == "finished" else value is None
+            if right and all(map(_is_finite, values.values())):
                 return TrialRecord(**{name: item for name, item in stored.items() if name != "format"})
     raise RunError(f"`{path}` is damaged, or of another release: it does not say what a trial came to.")
 
@@ -190,7 +191,8 @@ class SweepFolder:
 
     def trials(self) -> list[int]:
         """Return the numbers of the trials that have a folder."""
-        return [int(name) for name in list_folder(self.folder / TRIALS) if name.isdecimal() and len(name) < 9]
+        found = [int(name) for name in list_folder(self.folder / TRIALS) if name.isdecimal() and len(name) < 9]
+        return [number for number in dict.fromkeys(found) if kind_of(trial_folder(self.folder, number)) is not None]
 
     def close(self) -> None:
         """Give the lock back."""

@@ -155,7 +155,7 @@ class SweepPlan:
             }
             grid = {name: tuple(values) for name, values in stored["grid"].items()}
             lists = {name: tuple(stored[name]) for name in ("models", "seeds")}
-            plan = cls(**{**stored, **lists, "grid": grid, "search": search})
+            plan = cls(**{**stored, **lists, "settings": dict(stored["settings"]), "grid": grid, "search": search})
             right = plan._is_right()
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise RunError(f"The plan of the sweep is damaged, or of another release: {error}.") from error

@@ -25,6 +25,7 @@ _KEYS = (
     *("task", "data", "models", "seeds", "settings", "grid", "search", "trials", "sampler", "pruner", "metric", "direction"),
     "seed",
 )
+_DATA = "task.data"
 _DIRECTIONS = {"minimize": "", "maximize": ""}
 _MOST_SETTINGS = 50
 _TRIALS = 20
@@ -151,8 +152,8 @@ class _Reader:
         return task
 
     def read_data(self) -> dict[str, Any]:
-        """Return the setting that names the user's file."""
-        return {} if self.stored.get("data") is None else {"task.data": self.stored["data"]}
+        """Return the setting that names the user's file, unless the command line names another one."""
+        return {} if self.stored.get("data") is None or _DATA in self.given else {_DATA: self.stored["data"]}
 
     def read_settings(self) -> dict[str, Any]:
         """Return the common settings, with those of the command line in their place."""
@@ -248,6 +249,11 @@ class _Reader:
 
     def check_once(self, settings: Mapping[str, Any], grid: Mapping[str, Any], search: Mapping[str, Any]) -> None:
         """Refuse a setting that has two values at once."""
+        for key, part in (("grid", grid), ("search", search)):
+            if self.task == TASK and _DATA in part:
+                raise self.refusal(f"{key}.{_DATA}", "cannot be varied: scores on different data cannot be compared.")
+        if _DATA in settings and _DATA not in self.given and self.stored.get("data") is not None:
+            raise self.refusal(f"settings.{_DATA}", "is named by `data`, too. A setting has one place.")
         for name in {**grid, **search}:
             places = [key for key, part in (("grid", grid), ("search", search), ("settings", settings)) if name in part]
             if name in self.given:

@@ -23,6 +23,7 @@ from ..open_settings import TASK
 from ..own_data import settle
 from ..recipes import configure
 from .plan import Range, SweepPlan
+from .plan_checks import check_plan
 
 __all__ = ["Prepared", "prepare"]
 
@@ -86,6 +87,7 @@ def prepare(plan: SweepPlan, stored: Mapping[str, Any] | None = None) -> Prepare
         ArgumentError: A setting cannot be; the message names it and its value.
         DataError: The task's data is missing or damaged.
     """
+    check_plan(plan)
     prepared = Prepared(plan, "", higher=False, device="cpu")
     if stored is not None:
         prepared = _take_stored(prepared, stored)
@@ -101,6 +103,8 @@ def prepare(plan: SweepPlan, stored: Mapping[str, Any] | None = None) -> Prepare
     data = data_checksums(task.data_facts())
     if stored is not None and data != stored.get("data"):
         raise DataError("The data has changed since the sweep began. Restore it, or start a new sweep.")
+    if stored is not None and (stored.get("higher"), stored.get("label")) != (higher, configuration.label):
+        raise RunError("`sweep.json` was altered: what it says of its task or metric is not so. Restore it.")
     named = replace(plan, metric=metric)
     device = choose_device(configuration.train.device).type
     return replace(prepared, plan=named, label=configuration.label, higher=higher, device=device, data=data)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steadyrnn.errors import SteadyError
+from steadyrnn.errors import RunError, SteadyError
 from steadyrnn.report.numbers import finite, mean, spread
 from steadyrnn.report.sweep_page import write_sweep_page
 from steadyrnn.runs.files import make_folder
 from steadyrnn.runs.folder import Run
 from steadyrnn.runs.json_text import parse_file
-from steadyrnn.runs.regular import read_if_there
+from steadyrnn.runs.regular import check_writable, read_if_there
 
 from ..seeds_file import seed_folder
 from ..table_files import number_text, write_table
@@ -92,8 +92,13 @@ def read_standing(
         importance: Of settings; None takes what the table says of it.
     """
     if records is None:
-        found = [read_record(trial_folder(sweep.folder, number)) for number in sweep.trials()]
-        records = [record for record in found if record is not None]
+        found = {number: read_record(trial_folder(sweep.folder, number)) for number in sweep.trials()}
+        records = [record for record in found.values() if record is not None]
+        wrong = [number for number, record in found.items() if record is not None and record.number != number]
+        if wrong:
+            raise RunError(
+                f"`{trial_folder(sweep.folder, wrong[0])}` says what another trial came to: it was altered, or copied."
+            )
     higher = bool(sweep.facts.get("higher"))
     ranked = sorted(records, key=lambda record: (_rank(record, higher), record.number))
     leaders: dict[str, TrialRecord] = {}
@@ -113,6 +118,7 @@ def write_standing(standing: Standing, command: Sequence[str], page: Path | None
     shown = to_dict(standing)
     if page is None:
         make_folder(standing.folder)
+        check_writable(standing.folder, "report.html")
         header, lines = _table(standing)
         write_table(standing.folder, header, lines, {**shown, "command": [*command]})
     write_sweep_page(shown, page or standing.folder / "report.html", command, title)

@@ -15,11 +15,12 @@ from submitit.helpers import DelayedSubmission
 
 from steadyrnn.errors import ArgumentError, RunError
 from steadyrnn.runs.folder import make_run_folder
-from steadyrnn.runs.regular import read_if_there
+from steadyrnn.runs.lock import Lock
+from steadyrnn.runs.regular import check_writable, kind_of, read_if_there
 
 from ..processes import PATIENCE
 from .executors import Executor, spawning
-from .folder import read_record
+from .folder import LOCK, read_record
 from .trial import Outcome, TrialJob, run_trial
 
 __all__ = ["Submitit", "SubmittedTrial", "make_submitit"]
@@ -142,6 +143,12 @@ class Submitit(Executor):
             return Outcome("lost", reason=str(error))
         if record is not None:
             return Outcome("ended", record)
+        lock = Path(trial.folder) / LOCK
+        try:
+            if kind_of(lock) is not None:
+                Lock(lock, sign=False).release()
+        except RunError as error:  # a job of an earlier start still trains it, and this one left it alone
+            return Outcome("busy", reason=str(error))
         return Outcome("lost", reason=f"its job ended as {job.state} without a result: {_last_line(job.paths.stderr)}")
 
 
@@ -158,6 +165,7 @@ def make_submitit(folder: Path, kind: str, options: Mapping[str, Any], count: in
     Raises:
         ArgumentError: This machine has no Slurm, or there is no such option.
     """
+    check_writable(folder, "submitit", kind, last="a folder")
     place = make_run_folder(folder, "submitit", kind)
     makers: dict[str, Callable[..., Any]] = {"local": submitit.LocalExecutor, "slurm": submitit.SlurmExecutor}
     own: dict[str, Any] = {"cpus_per_task": threads, **options}

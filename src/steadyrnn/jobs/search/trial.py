@@ -14,7 +14,7 @@ from steadyrnn.report.numbers import mean
 from steadyrnn.runs.files import list_folder, make_folder
 from steadyrnn.runs.layout import CHECKPOINTS
 from steadyrnn.runs.lock import Lock
-from steadyrnn.runs.regular import kind_of
+from steadyrnn.runs.regular import check_writable, kind_of
 from steadyrnn.tasks.base import Task
 from steadyrnn.train.progress import Progress, Silent
 from steadyrnn.train.signals import Interrupted, Signals
@@ -89,6 +89,7 @@ def run_trial(job: TrialJob) -> Outcome:
     torch.set_num_threads(job.threads)
     folder = Path(job.folder)
     try:
+        check_writable(folder.parent, folder.name, last="a folder")
         make_folder(folder)
         known = read_record(folder)
         if known is not None:
