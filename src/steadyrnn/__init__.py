@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from steadyrnn.models.mlp import MLP as MLP
     from steadyrnn.models.resnet import ResNet as ResNet
     from steadyrnn.models.sequence import SequenceModel as SequenceModel
-    from steadyrnn.parallel.conversion import to_parallel as to_parallel
+    from steadyrnn.parallel.module import to_parallel as to_parallel
     from steadyrnn.probes.gradient_flow import GradientFlow as GradientFlow
     from steadyrnn.probes.gradient_flow import gradient_flow as gradient_flow
     from steadyrnn.probes.spectrum import spectrum as spectrum
@@ -128,7 +128,7 @@ _PUBLIC: dict[str, str] = {
     "spectrum": "steadyrnn.probes.spectrum",
     "suggest_bptt": "steadyrnn.convert.bptt",
     "to_feedforward": "steadyrnn.convert.feedforward",
-    "to_parallel": "steadyrnn.parallel.conversion",
+    "to_parallel": "steadyrnn.parallel.module",
     "to_torch": "steadyrnn.convert.torch_nn",
     "to_unitary": "steadyrnn.convert.unitary",
     "verify": "steadyrnn.certificates.verify",

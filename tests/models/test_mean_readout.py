@@ -17,7 +17,7 @@ from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.description import describe_model, rebuild_model
 from steadyrnn.models.group import group, ungroup
 from steadyrnn.models.sequence import SequenceModel
-from steadyrnn.parallel.conversion import to_parallel
+from steadyrnn.parallel.module import to_parallel
 from tests.support.errors import assert_equal_up_to_rounding
 
 T, B, D, H, O = 7, 4, 3, 6, 5  # noqa: E741

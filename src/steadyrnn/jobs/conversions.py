@@ -20,7 +20,7 @@ from steadyrnn.layers.linear import Linear
 from steadyrnn.layers.rnn import RNN
 from steadyrnn.models.sequence import SequenceModel
 from steadyrnn.models.truncated import Truncated, recurrent_part
-from steadyrnn.parallel.conversion import to_parallel
+from steadyrnn.parallel.module import to_parallel
 
 __all__ = ["FORMS", "ConversionOptions", "ConvertedModel"]
 

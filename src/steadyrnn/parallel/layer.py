@@ -1,4 +1,4 @@
-"""Run one layer, over the ranks of a group where there is one, until the error of all parts is proven small enough."""
+"""Run one layer over the ranks of a group, until the error of all parts is proven small enough."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from .repair import Repair
 from .run import LayerResult, can_fuse, run_part
 from .spread import Spread
 
-__all__ = ["run_layer"]
+__all__ = ["run_part_of_layer"]
 
 _NUMBERS = 7
 """How many numbers the others are told of a part."""
@@ -31,10 +31,10 @@ _ALL = 2.0**62
 """More inputs than there are: a gradient sees all of them."""
 
 
-def run_layer(
+def run_part_of_layer(
     make: Callable[[], Recurrence], requested: str, certificate: LayerCertificate, sizes: Sizes, request: Request, line: Line
 ) -> LayerResult:
-    """Run one layer until it is proven to be good enough.
+    """Run this rank's part of one layer until all parts are proven to be good enough.
 
     Args:
         make: Returns the layer with the input of this rank, and the initial state: on rank 0 the true one, on others zero.
@@ -45,11 +45,6 @@ def run_layer(
         line: The ranks that run it.
     """
     begin = partial(Start.of, make, requested, certificate, request)
-    if line.ranks.size == 1:
-        run, gates, ways = begin()
-        warmups = warmups_of(ways, request)
-        best = ways[warmups.index(min(warmups))]
-        return run_part(run, requested, *best, sizes, request, gates)._replace(windows=None, run=run)
     width = 1 + 3 * (len(certificate.tiers) + 1)
     (run, gates, ways), table = line.together(begin, lambda start: numbers_of_ways(start[2], request), width)
     certificate, bounds = agree_on_way(ways, table)

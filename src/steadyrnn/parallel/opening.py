@@ -1,7 +1,7 @@
 """The beginning of a call over ranks: what every rank must have alike, and the initial state of the series."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from .ranks import Ranks
 if TYPE_CHECKING:
     from .module import Parallel
 
-__all__ = ["WIDTH", "Ready", "facts_of", "open_line", "share_initial"]
+__all__ = ["Ready", "open_line"]
 
 WIDTH = 8
 """How many facts each rank tells of its call."""
@@ -142,18 +142,32 @@ def share_initial(layer: RecurrentLayer, ready: Ready, ranks: Ranks, table: list
     return ready.given if ranks.rank == 0 else tuple(shared.unbind())
 
 
-def open_line(layer: RecurrentLayer, ready: Ready, ranks: Ranks, table: list[list[float]]) -> Line:
-    """Return the ranks in order of time, and, where one of them wants a gradient, the number its exchanges depend on.
+def open_line(module: "Parallel", ranks: Ranks, open_call: Callable[[], Ready]) -> tuple[Ready, Line]:
+    """Open a call on all ranks; return what this one has of it, with rank 0's initial state, and the ranks in order of time.
+
+    Args:
+        module: What is called.
+        ranks: That call it.
+        open_call: Checks this rank's arguments, and proves what is needed of the weights.
+    """
+    ranks.prepare(next(module.layer.parameters()).device)
+    ready, table = ranks.together(open_call, lambda ready: facts_of(module, ready), WIDTH)
+    ready = ready._replace(given=share_initial(module.layer, ready, ranks, table))
+    line = Line(ranks, [int(row[1]) for row in table], token_of(module.layer, ready, table))
+    line.traffic.scalars += 8 * (WIDTH + 1)
+    return ready, line
+
+
+def token_of(layer: RecurrentLayer, ready: Ready, table: list[list[float]]) -> Tensor | None:
+    """Return, where a rank wants a gradient, the number that exchanges depend on.
 
     It depends on every tensor that a gradient can reach, so that ``backward`` and ``torch.autograd.grad`` make the same
     exchanges on all ranks; its own gradient is zero.
     """
-    token = None
-    if table[0][2] and any(row[3] for row in table):
-        weight = next(layer.parameters())
-        token = torch.zeros((), dtype=weight.dtype, device=weight.device, requires_grad=True)
-        for tensor in reached(layer, ready):
-            token = token + tensor.reshape(-1)[:0].sum().to(token.dtype)
-    line = Line(ranks, [int(row[1]) for row in table], token)
-    line.traffic.scalars += 8 * (WIDTH + 1)
-    return line
+    if not (table[0][2] and any(row[3] for row in table)):
+        return None
+    weight = next(layer.parameters())
+    token = torch.zeros((), dtype=weight.dtype, device=weight.device, requires_grad=True)
+    for tensor in reached(layer, ready):
+        token = token + tensor.reshape(-1)[:0].sum().to(token.dtype)
+    return token

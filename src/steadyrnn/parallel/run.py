@@ -16,16 +16,16 @@ from steadyrnn.certificates.layer import LayerCertificate
 from steadyrnn.certificates.rounding import Sizes, largest_norm, norm_of_square
 from steadyrnn.checks import check_finite
 from steadyrnn.engines.base import AsyncResult, Deferred, Recurrence, Windows, join_windows, lengths_of
-from steadyrnn.engines.cuda.loops.windows import FusedWindows, refusal
+from steadyrnn.engines.cuda.loops.windows import FusedWindows, input_part, refusal
 from steadyrnn.engines.loop.ops import is_kept
 from steadyrnn.engines.select import ENGINES, Choice, select
 from steadyrnn.errors import ArgumentError, NotFiniteError
 
 from .gradients import Evidence, collect_evidence, is_kinked
-from .plan import Bounds, Request, plan_windows, rounding_of
+from .plan import Bounds, Request, list_ways, plan_windows, rounding_of, warmups_of
 from .report import LayerRun
 
-__all__ = ["LayerResult", "Pass", "WindowRun", "can_fuse", "record_run", "run_part"]
+__all__ = ["LayerResult", "Pass", "WindowRun", "can_fuse", "record_run", "run_layer", "run_part"]
 
 
 class LayerResult(NamedTuple):
@@ -37,6 +37,15 @@ class LayerResult(NamedTuple):
     evidence: Evidence
     windows: "WindowRun | None" = None  # None where it ran step by step
     run: Recurrence | None = None  # what was run
+
+
+def run_layer(run: Recurrence, requested: str, certificate: LayerCertificate, sizes: Sizes, request: Request) -> LayerResult:
+    """Run one layer with the contraction that needs the shortest warm-up; arguments are those of :func:`run_part`."""
+    gates = input_part(run) if can_fuse(run, requested) else None  # on its way while windows are planned
+    ways = list_ways(run, certificate, request)
+    warmups = warmups_of(ways, request)
+    best = ways[warmups.index(min(warmups))]
+    return run_part(run, requested, *best, sizes, request, gates)._replace(windows=None, run=run)
 
 
 def run_part(
