@@ -156,4 +156,7 @@ def open_line(layer: RecurrentLayer, ready: Ready, ranks: Ranks, table: list[lis
             token = token + tensor.reshape(-1)[:0].sum().to(token.dtype)
     line = Line(ranks, [int(row[1]) for row in table], token)
     line.traffic.scalars += 8 * (WIDTH + 1)
+    if table[0][4]:  # the initial state went from rank 0 to all, and a number said that what others gave is the same
+        line.traffic.scalars += 8
+        line.traffic.states += sum(s.numel() * s.element_size() for s in ready.given or ()) if line.first else 0
     return line
