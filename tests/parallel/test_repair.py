@@ -76,7 +76,7 @@ def test_an_end_that_stayed_at_first_moves_from_where_the_own_run_left_it() -> N
 
 
 def test_steps_start_from_states_that_are_no_outputs() -> None:
-    """Windows start from the end of their warm-ups, whose size counts for what rounding a step adds."""
+    """Windows start from the end of their warm-ups, whose size counts for what rounding adds in a step."""
     x = torch.ones(100, 1, 5, dtype=torch.float64)
     x[40:] = -1e-9
     part, _ = repair_of(x, 1e3, 20)
