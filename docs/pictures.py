@@ -30,6 +30,8 @@ BOUND = 1.0
 MEASURED, PROVEN, SPECTRAL = "C0", "C2", "C1"
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 GPU, RANKS = RESULTS / "gpu.json", RESULTS / "parallel-ranks.json"
+MEMORY = 139
+"""GiB of one GPU of the prediction: fewer GPUs do not hold the series."""
 PANELS = (("rnn-relu", "float32"), ("rnn-relu", "bfloat16"), ("lstm", "float32"))
 BATCH = 128
 """Batch size of the rows of the GPU benchmark that are drawn."""
@@ -123,20 +125,23 @@ def ranks(results: dict[str, Any]) -> Figure:
         rows = [row for row in results["cpu"]["rows"] if row["ranks"] == size and row["mode"] == "train"]
         label = f"{size} process" + "es" * (size > 1)
         left.loglog([r["steps_per_rank"] for r in rows], [r["own_ms"] for r in rows], "o-", color=f"C{place}", label=label)
+    left.set_xticks([4096, 16384, 65536], ["4,096", "16,384", "65,536"])
+    left.set_xticks([], minor=True)
     left.set_xlabel("steps of a process")
     left.set_ylabel("processor time of a process, ms")
     left.set_title("Measured on a CPU (gloo): a training step")
     left.legend()
     for mode, colour in (("forward", "C0"), ("train", "C1")):
-        rows = [row for row in results["prediction"]["rows"] if row["mode"] == mode]
+        rows = [row for row in results["prediction"]["rows"] if row["mode"] == mode and row["least_memory_gib"] < MEMORY]
         gpus = [row["gpus"] for row in rows]
         for latency, style in zip(rows[0]["total_s"], ("-", "--", ":"), strict=True):
             seconds = [row["total_s"][latency] for row in rows]
             right.loglog(gpus, seconds, style, color=colour, base=2, label=f"{mode}, {latency} µs an exchange")
     right.set_xlabel("GPUs")
     right.set_ylabel("seconds")
-    right.set_title(r"Predicted: $10^9$ steps, 128 units")
-    right.set_xticks(gpus, [str(number) for number in gpus])
+    right.set_title(r"Predicted, not measured: $10^9$ steps, 128 units")
+    ticks = sorted({row["gpus"] for row in results["prediction"]["rows"] if row["least_memory_gib"] < MEMORY})
+    right.set_xticks(ticks, [str(number) for number in ticks])
     right.set_yscale("log", base=10)
     right.legend(fontsize=7)
     return figure

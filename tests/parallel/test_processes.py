@@ -74,8 +74,8 @@ def test_bytes_are_what_neighbours_send(parts: str, found: list[dict[str, Any]])
     members = [rank for rank in range(SIZE) if PARTS[parts][rank]]
     right = {rank: times[after] for rank, after in pairwise(members)}
     verified = [state * (rank in members[:-1]) for rank in range(SIZE)]
-    final = [state * (rank == members[-1]) for rank in range(SIZE)]
-    assert [one["states"] for one in sent] == [right.get(r, 0) * state + verified[r] + final[r] for r in range(SIZE)]
+    ends = [state * ((rank == members[-1]) + (rank == 0)) for rank in range(SIZE)]  # the final state, and `hx` from rank 0
+    assert [one["states"] for one in sent] == [right.get(r, 0) * state + verified[r] + ends[r] for r in range(SIZE)]
     assert [one["adjoints"] for one in sent] == [times[r] * state + state for r in range(SIZE)]
 
 

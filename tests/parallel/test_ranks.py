@@ -276,6 +276,26 @@ def test_bytes_are_counted() -> None:
     assert str(found[0].report).endswith(f"Its part of the series: 0 steps were run again, {total} bytes sent.")
 
 
+@pytest.mark.parametrize("kind", ["tanh", "LSTM"])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("verify", [False, True])
+def test_the_bytes_counted_are_those_that_are_sent(kind: str, given: bool, verify: bool) -> None:
+    """All of them: an initial state that is shared, checks of it, what a verification needs, and ``backward``."""
+    layer, sizes = gated_of(kind) if kind in GATED else rnn_of(0.8), [120, 4, 0, 90]
+    state = torch.full((1, 2, layer.hidden_size), 0.1, dtype=torch.float64)
+    hx = ((state, state) if kind == "LSTM" else state) if given else None
+
+    def work(ranks: ThreadRanks) -> None:
+        fast = parallel(layer, 1e-6, ranks, chunk=40, input_bound=1.0, verify=verify)
+        output, _ = fast(unit_inputs(sum(sizes), 2, 5).split(sizes)[ranks.rank], hx if ranks.rank in (0, 2) else None)
+        output.sum().backward()
+        told = fast.report.exchanged
+        assert told is not None
+        assert (told.states + told.adjoints, told.scalars) == (ranks.tensors, ranks.scalars)
+
+    run_threads(4, work)
+
+
 def test_without_gradients_nothing_is_recorded() -> None:
     layer, x = rnn_of(0.8), unit_inputs(400, 2, 5)
 

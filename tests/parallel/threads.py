@@ -33,6 +33,7 @@ class ThreadRanks(Ranks):
     def __init__(self, board: Board, rank: int) -> None:
         self.board, self.rank, self.size = board, rank, board.size
         self.calls: list[str] = []
+        self.scalars = self.tensors = 0  # bytes sent
 
     def __deepcopy__(self, memo: object) -> "ThreadRanks":
         return self
@@ -47,6 +48,7 @@ class ThreadRanks(Ranks):
         return [one for _, one in found]
 
     def gather(self, row: Sequence[float]) -> list[list[float]]:
+        self.scalars += 8 * len(row)
         rows = self.everyone(list(row), "gather")
         assert len({len(one) for one in rows}) == 1
         return rows
@@ -54,6 +56,7 @@ class ThreadRanks(Ranks):
     def transfer(self, sent: Tensor | None, receiver: int, like: Tensor | None, sender: int) -> Tensor | None:
         self.calls.append("transfer")
         if sent is not None:
+            self.tensors += sent.numel() * sent.element_size()
             self.board.mail[self.rank, receiver].put(sent.detach().clone())
         if like is None:
             return None
@@ -62,11 +65,13 @@ class ThreadRanks(Ranks):
         return got
 
     def share(self, tensor: Tensor, source: int) -> Tensor:
+        self.tensors += tensor.numel() * tensor.element_size() if self.rank == source else 0
         shared: Tensor = self.everyone(tensor.detach().clone(), "share")[source]
         assert shared.shape == tensor.shape
         return shared.clone()
 
     def add(self, tensor: Tensor) -> Tensor:
+        self.tensors += tensor.numel() * tensor.element_size()
         return torch.stack(self.everyone(tensor.detach().clone(), "add")).sum(0)
 
 

@@ -363,9 +363,13 @@ class Evidence:
         """Return the bound on the gradient's error for what arrived at this rank."""
         if self.factors is None or self.cotangents is None:
             return 0.0
-        factors = self.factors.by_window().transpose(0, 1).flatten(0, 1)  # (J C, B)
-        arrived = self.cotangents[self.factors.windows.warmup :]
-        total = float((arrived * factors[: len(arrived)].to(arrived.device)).sum())
+        arrived = self.cotangents
+        if isinstance(self.factors, Smooth | Masks):
+            factors = self.factors.by_window().transpose(0, 1).flatten(0, 1)  # (J C, B)
+            arrived = arrived[self.factors.windows.warmup :]
+            total = float((arrived * factors[: len(arrived)].to(arrived.device)).sum())
+        else:
+            total = self.factors.weigh(arrived)
         return 0.0 if total == 0 else above(total, 64 + arrived.numel())
 
 

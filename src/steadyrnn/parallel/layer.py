@@ -69,7 +69,7 @@ def run_part_of_layer(
     )  # fmt: skip
 
     def close() -> LayerResult:
-        factors = Spread(norms, part.contexts(line.first)) if norms and line.token is not None else None
+        factors = Spread(norms, *part.first_contexts(line.first)) if norms and line.token is not None else None
         return LayerResult(part.output(), part.end, record, Evidence(factors, request.refusal), None, run)
 
     return line.together(close, lambda _: (), 0)[0]

@@ -155,6 +155,9 @@ def open_line(module: "Parallel", ranks: Ranks, open_call: Callable[[], Ready]) 
     ready = ready._replace(given=share_initial(module.layer, ready, ranks, table))
     line = Line(ranks, [int(row[1]) for row in table], token_of(module.layer, ready, table))
     line.traffic.scalars += 8 * (WIDTH + 1)
+    if table[0][4]:  # the initial state went from rank 0 to all, and a number said that what others gave is the same
+        line.traffic.scalars += 8
+        line.traffic.states += sum(s.numel() * s.element_size() for s in ready.given or ()) if line.first else 0
     return ready, line
 
 

@@ -47,12 +47,14 @@ class Repair:
         self.contraction, self.bounds, self.request, self.least = certificate.best, bounds, request, least
         self.steps = run.input.shape[0]
         self.pieces: list[Tensor] = []
-        self.start, self.end = run.state, result.state
+        self.start, self.end = run.state, result.state  # where the run that gave the end started from
         self.repeated = self.depth = self.sweeps = 0
         self.jump = self.change = 0.0
-        self.entered, self.moved = math.inf, True
+        self.entered, self.moved, self.anew = math.inf, True, False
         self.own = product_above(result.record.truncation, self.contraction.norm.lower)
         self.largest = math.inf if bounds.flat else largest_norm(result.output)
+        if result.windows is not None:  # whose states before their outputs count, which steps start from, may be larger
+            self.largest = max(self.largest, result.windows.largest)
 
     def receive(self, state: State | None, entered: float) -> None:
         """Run the first steps again from the state in which the part before ended; None where that has not moved.
@@ -82,10 +84,9 @@ class Repair:
         self.depth += self.repeated
         if self.repeated == self.steps:
             follows = product_above(power_above(rate, self.steps), distance(norm, state, self.start))
-            follows = above(follows + (self.own if self.sweeps == 1 else 0.0))
-            self.jump, self.moved = 0.0, True
-            self.change, self.end = min(distance(norm, now, self.end), follows), now
-        self.start = state
+            follows = above(follows + (0.0 if self.anew else self.own))
+            self.jump, self.moved, self.anew = 0.0, True, True
+            self.change, self.end, self.start = min(distance(norm, now, self.end), follows), now, state
 
     def _cover(self, state: State) -> None:
         """Widen the bounds that rounding is proven from."""
@@ -146,25 +147,34 @@ class Repair:
         rest = self.result.output[self.repeated :]
         return torch.cat([*self.pieces, rest]) if len(rest) or len(self.pieces) > 1 else self.pieces[0]
 
-    def contexts(self, first: bool) -> Tensor:
-        """Return how many inputs the gradient of each output sees, (T,), infinite where it sees all.
+    def contexts(self, first: bool, since: int = 0, until: int | None = None) -> Tensor:
+        """Return how many inputs the gradients of outputs see, infinite where they see all.
 
         Args:
             first: Whether the own run started from the true state.
+            since: How many outputs to leave out.
+            until: Which is the last, counted from 1; all if None.
         """
-        seen = torch.arange(1, self.steps + 1, dtype=torch.float64, device="cpu")
-        own = torch.full_like(seen, math.inf) if first else seen.clone()
+        seen = torch.arange(since + 1, (self.steps if until is None else until) + 1, dtype=torch.float64, device="cpu")
+        own = torch.full_like(seen, math.inf) if first else seen
         if self.result.windows is not None:
             (k, chunk, _), sweeps = self.result.windows.windows, self.result.windows.sweeps
-            edge = min(k + (sweeps + 1) * chunk, self.steps)
-            later = torch.arange(self.steps - edge, dtype=torch.float64, device="cpu") % chunk
-            own[edge:] = k + sweeps * chunk + 1 + later
-        own[: self.repeated] = seen[: self.repeated] + self.entered
-        return own
+            edge = k + (sweeps + 1) * chunk
+            own = torch.where(seen > edge, k + sweeps * chunk + 1 + (seen - 1 - edge) % chunk, own)
+        return torch.where(seen <= self.repeated, seen + self.entered, own)
+
+    def first_contexts(self, first: bool) -> tuple[Tensor, int]:
+        """Return them up to where they repeat, and how many of the last do."""
+        if self.result.windows is not None:
+            (k, chunk, _), sweeps = self.result.windows.windows, self.result.windows.sweeps
+            until = max(k + (sweeps + 1) * chunk, self.repeated) + chunk
+            if until < self.steps:
+                return self.contexts(first, until=until), chunk
+        return self.contexts(first), 0
 
     def end_context(self, first: bool) -> float:
-        """Return how many inputs the gradient of the end state sees."""
-        return float(self.contexts(first)[-1]) if self.steps else math.inf
+        """Return how many inputs the gradient of the end state sees; the others, which are many, are not asked."""
+        return float(self.contexts(first, self.steps - 1)) if self.steps else math.inf
 
 
 @torch.no_grad()
