@@ -18,6 +18,7 @@ NOT_READ = 141
 WORK = {
     "train": ["addition", *QUICK],
     "compare": ["addition", "--models=gru", *QUICK],
+    "sweep": ["{sweep}", "--jobs", "1", *QUICK],
     "eval": ["{runs}/addition/contractive"],
     "certify": ["{runs}/addition/contractive", "--input-bound", "2"],
     "convert": ["{runs}/addition/contractive", "--to", "torch"],
@@ -55,13 +56,19 @@ def test_a_command_whose_output_is_not_read_ends_silently(
 ) -> None:
     if form == "json" and name == "completion":
         pytest.skip("`completion` prints a script and nothing for a machine")
-    if form == "quiet" and name not in ("train", "compare", "convert", "report"):
+    if form == "quiet" and name not in ("train", "compare", "sweep", "convert", "report"):
         pytest.skip("the command exists to print, and has no --quiet")
-    words = [name, *(word.format(runs=runs) for word in WORK[name]), *([] if form == "plain" else [f"--{form}"])]
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text("task: addition\nmodels: [gru]\ngrid: {train.optimizer.lr: [0.01]}\n")
+    words = [name, *(word.format(runs=runs, sweep=sweep) for word in WORK[name]), *([] if form == "plain" else [f"--{form}"])]
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert unread("stdout", words) == NOT_READ
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(("step ", "run ", "- "))]
+    lines = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if not line.startswith(("step ", "run ", "sweep ", "trial ", "- "))
+    ]
     assert lines == []
 
 
