@@ -37,7 +37,7 @@ def choose_model(task: Task, want: str | None, units: int | None = None) -> Mode
         task: The task.
         want: Of :data:`~steadyrnn.jobs.open_settings.WANTS`; None takes a contraction for whole series, which read by their
             mean was the most accurate on held-out series, and the least to compute; a GRU, or for long windows a network that
-            keeps gradients, for forecasts and answers at every step.
+            keeps gradients, for forecasts and answers at every step; a contraction where ranks share time.
         units: Of the network, where the user has said how many; None chooses.
 
     Example:
@@ -53,7 +53,7 @@ def choose_model(task: Task, want: str | None, units: int | None = None) -> Mode
     width = width if units is None else units
     whole = task.interface.reads == "last" and kind_of(task) != "forecasting"
     more: dict[str, Any] = {}
-    if want == "stability":
+    if want == "stability" or (want is None and task.ranks_share == "time"):
         name, why = "stable-spectral", "its singular values lie from 0.945 to 0.995, so that it contracts by construction"
     elif want == "memory" or (want is None and steps >= _LONG and not carried):
         name, why, more = (

@@ -46,4 +46,5 @@ def task_on(trained: Trained, data: Path) -> tuple[Task, bool]:
         if [file["sha256"] for file in task.data_facts()["files"]] != before:
             raise RunError(f"`{trained.run.folder}` was trained on other data: {settings.test_data} has changed since.")
         return task, True
-    return task_from(prepare_as(series, replace(settings, test_data=str(data)), noted["preparation"])), False
+    own = replace(settings, test_data=str(data), parallel="none")  # one process reads it
+    return task_from(prepare_as(series, own, noted["preparation"])), False

@@ -128,6 +128,9 @@ def _settle(given: Mapping[str, Any], want: str | None, task: Task | None) -> Se
     if "train.optimizer.lr" not in given and settings.get("task.refit"):
         configuration = configure(TASK, name, {**settings, "train.optimizer.lr": _USUAL_RATE})
         notes.append(f"learning rate {_USUAL_RATE:g}: there are too few series to hold some out for a range test")
+    elif "train.optimizer.lr" not in given and task.ranks_share == "time":
+        configuration = configure(TASK, name, {**settings, "train.optimizer.lr": _USUAL_RATE})
+        notes.append(f"learning rate {_USUAL_RATE:g}: one process may be too small for a range test of series that ranks share")
     elif "train.optimizer.lr" not in given:
         found = find_rate(configuration, task)
         configuration = configure(TASK, name, {**settings, "train.optimizer.lr": found.rate})

@@ -30,6 +30,7 @@ from .facts_file import read_choices, write_facts
 from .loading import build_task, check_same_data, collect_facts, read_configuration
 from .measurements import check_probes, make_probes, measure_input_bound, record_certificate
 from .seeds_file import read_plan
+from .time_sharing import check_model_over_ranks, over_ranks
 from .training_probes import Callback
 
 __all__ = [
@@ -135,7 +136,8 @@ def _make(configuration: Configuration, task: Task | None, new: bool, ranks: Ran
     task = build_task(configuration) if task is None else task
     seed_everything(settings.seed)  # the model's first weights come from it
     model = build_model(configuration.model, task.interface)
-    check_for_ranks(model, settings, ranks)
+    check_for_ranks(model, settings, ranks, task.ranks_share)
+    check_model_over_ranks(model, task, settings, ranks)
     if new:
         check_effects(settings, model, task)
     return task, model
@@ -163,7 +165,7 @@ def train_in(
     ranks = current_ranks()
     shown = progress if isinstance(progress, Progress) else make_progress(progress if run is not None else "silent", label)
     probes = {} if run is None else probes_of(run, settings, task)
-    result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown)
+    result = train(model, task, settings, run=run, resume=resume, callbacks=probes, progress=shown, over_ranks=over_ranks)
 
     def finish() -> dict[str, Any]:
         if run is None:

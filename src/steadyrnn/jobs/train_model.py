@@ -20,6 +20,7 @@ from steadyrnn.train.settings import TrainSettings
 from .measurements import check_probes
 from .origin import collect_task_facts
 from .python_run import describe_objects, refuse_other_objects, save_task_data
+from .time_sharing import check_model_over_ranks
 from .train import Announce, TrainedRun, begin_run, open_on_first, open_to_resume, table_of, train_in
 
 __all__ = ["train_model"]
@@ -86,7 +87,8 @@ def train_model(
         data = task.stored() if keep_data else None
 
         def prepare() -> None:
-            check_for_ranks(model, settings, ranks)
+            check_for_ranks(model, settings, ranks, task.ranks_share)
+            check_model_over_ranks(model, task, settings, ranks)
             if resume is None:
                 check_effects(settings, model, task)
                 _try_out(model.to(device), task.to(device), settings)

@@ -118,6 +118,15 @@ class Task(ABC):
         return {}
 
     @property
+    def ranks_share(self) -> str:
+        """What several processes divide of a batch: ``"rows"``, or its steps, ``"time"``.
+
+        With ``"time"`` every step has a target, all rows of a batch have one length, and the loss of a batch is made up of
+        those of its steps by :meth:`batch_weight`.
+        """
+        return "rows"
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """The parts of a curriculum, in order; empty where all steps train on the task itself.
 

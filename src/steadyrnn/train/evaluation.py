@@ -16,6 +16,7 @@ from .device import autocast as autocast_context
 from .model_call import call_model
 from .randomness import keep_random_state
 from .ranks import ALONE, Ranks
+from .sharing import sharing_of
 
 __all__ = ["evaluate", "evaluation_mode"]
 
@@ -42,7 +43,7 @@ def evaluate(
         autocast: ``"bfloat16"`` or ``"float16"``; None is full precision.
         call: What to call instead of the model, e.g. the model compiled.
         ranks: The processes that share the batches of the split; all return the same scores. Batches that go on from one
-            another are all scored by the first.
+            another are all scored by the first, unless ranks share their time.
 
     Returns:
         The task's summary: ``"loss"`` and the task's metric at least.
@@ -84,9 +85,7 @@ def _sums(
     """Add the task's scores up over this process's batches of a split, carrying states along where the task does."""
     interface, state = task.interface, None
     sums: dict[str, Tensor] = {}
-    for number, batch in enumerate(task.batches(split, batch_size)):
-        if ranks.rank != (0 if interface.carries_state else number % ranks.size):
-            continue
+    for batch in sharing_of(task).scored(task.batches(split, batch_size), ranks, interface):
         with autocast_context(autocast, task.device):
             output, state = call_model(call, batch, state, interface)
         for name, value in task.scores(output, batch).items():

@@ -17,8 +17,14 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks) -> None:
+def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks, share: str = "rows") -> None:
     """Refuse what several processes cannot train together as one would.
+
+    Args:
+        model: What is trained.
+        settings: How.
+        ranks: The processes.
+        share: What they divide of a batch, as the task says.
 
     Raises:
         ArgumentError: The model is spread or wrapped by torch, or computes with the whole batch; or ranks would have no rows.
@@ -31,7 +37,7 @@ def check_for_ranks(model: nn.Module, settings: TrainSettings, ranks: Ranks) -> 
     """
     if not ranks.joined:
         return
-    if settings.batch_size < ranks.size:
+    if share == "rows" and settings.batch_size < ranks.size:
         raise ArgumentError(
             f"`batch_size` must be at least the number of ranks, {ranks.size}, but is {settings.batch_size}: each takes some "
             "of its rows. Start fewer ranks."

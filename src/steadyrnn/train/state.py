@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from steadyrnn.errors import CheckpointError, RunError
 from steadyrnn.tasks.base import Task
 
-from .model_call import state_of_rank, state_tensors
+from .model_call import state_tensors
 from .moving_average import MovingAverage
 from .optimizer_state import load_optimizer_state, optimizer_state
 from .randomness import random_state
 from .settings import TrainSettings
-from .spread_state import random_states_of_others, restore_random_states, whole_state
+from .spread_state import random_states_of_others, restore_random_states
 from .step import Stepper
 from .stopping import Standing
 from .weights import load_weights, section, weights_of
@@ -90,13 +90,13 @@ def refuse_differences(stored: Mapping[str, Any], given: Mapping[str, Any]) -> N
 def capture(stepper: Stepper, position: Position, description: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and facts of a checkpoint; the tensors are those at work, not copies. All times are under one key.
 
-    All processes of a run call it: each gives its rows of the carried state, and its random states.
+    All processes of a run call it: each gives its share of the carried state, and its random states.
     """
     held = optimizer_state(stepper.model, stepper.optimizer)
     tensors, facts = capture_plain(stepper.model, held, stepper.average, position, description)
     others, more = random_states_of_others(stepper.ranks)
     tensors |= others
-    carried = whole_state(stepper.state, stepper.ranks)
+    carried = stepper.sharing.gather_state(stepper.state, stepper.ranks)
     tensors |= {f"carried.{place}": tensor for place, tensor in enumerate(state_tensors(carried))}
     tensors |= {f"average.{name}": tensor for name, tensor in stepper.weight_average.tensors().items()}
     return tensors, facts | more | {
@@ -143,7 +143,7 @@ def capture_plain(
 def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Position:
     """Put back what :func:`capture` returned, and return where the loop stood.
 
-    Another number of processes may go on than there were: each takes its rows of the carried state. Random states of a process
+    Another number of processes may go on than there were: each takes its share of the carried state. Random states of a process
     that had none are new ones, which depend on the seed, its rank and the step.
 
     Raises:
@@ -154,7 +154,7 @@ def restore(stepper: Stepper, tensors: Mapping[str, Tensor], facts: Mapping[str,
         load_optimizer_state(stepper.model, stepper.optimizer, section(tensors, "optimizer"), facts["optimizer"])
         carried = [tensor.clone().to(device) for tensor in section(tensors, "carried").values()]  # aligned as any other
         whole = None if facts["carried"] is None else carried[0] if facts["carried"] == "tensor" else tuple(carried)
-        stepper.state = state_of_rank(whole, stepper.ranks.rank, stepper.ranks.size) if stepper.ranks.size > 1 else whole
+        stepper.state = stepper.sharing.own_state(whole, stepper.ranks)
         if stepper.scaler is not None:
             stepper.scaler.load_state_dict(facts["scaler"])
         restore_window(stepper.average, tensors, facts)

@@ -21,12 +21,13 @@ from .exchange import Exchange
 from .graph import Outcome, StepGraphs, reason_against
 from .guard import Guard
 from .held_weights import HeldWeights
-from .model_call import Part, batch_rows, call_model, cut, detach_state, join_batches, join_states, rows_of_rank
+from .model_call import Part, batch_rows, call_model, cut, detach_state, join_batches, join_states
 from .moving_average import MovingAverage
 from .optimizers import make_optimizer
 from .parts_check import check_parts
 from .ranks import ALONE, Ranks
 from .settings import TrainSettings
+from .sharing import shares_time, sharing_of
 from .spread_state import check_state_rows
 
 __all__ = ["Stepper"]
@@ -40,7 +41,7 @@ class Stepper:
 
     Of parts of a batch each loss counts by its share, as the task says (``batch_weight``): the gradients are those of the whole
     batch, up to rounding (and up to dropout, which draws for each part). Each constraint is evaluated once per step. Of several
-    processes each takes some of the rows, and gradients and losses are added up.
+    processes each takes some of the rows, or of the steps, and gradients and losses are added up.
 
     Args:
         model: Any module, on the device.
@@ -51,7 +52,7 @@ class Stepper:
         ranks: The processes that share each batch.
 
     Attributes:
-        state: What the model carries from batch to batch, where the task does that; of several processes for its own rows.
+        state: What the model carries from batch to batch, where the task does that; of several processes for its share.
         average: What has added up since the last line of metrics.
         weight_average: The average of the weights after each step, where the settings ask for one.
     """
@@ -66,7 +67,7 @@ class Stepper:
         ranks: Ranks = ALONE,
     ) -> None:
         self.model, self.task, self.settings, self.call, self.ranks = model, task, settings, call, ranks
-        self.interface, device = task.interface, task.device
+        self.interface, device, self.sharing = task.interface, task.device, sharing_of(task)
         self.exchange = Exchange(ranks, device) if ranks.joined else None
         self.scaler = make_scaler(settings.autocast, device)
         on_gpu = device.type == "cuda" and self.scaler is None
@@ -90,6 +91,8 @@ class Stepper:
     def _prepare_graphs(self, note: Callable[[bool, str], None]) -> StepGraphs | None:
         """Return what captures steps, or None where none is to be captured; on a GPU say so."""
         required, why = self.settings.graph == "on", reason_against(self.model, self.task, self.settings)
+        if not why and shares_time(self.task, self.ranks):
+            why = "ranks exchange states within a step"
         if not why:
             return StepGraphs(self._compute, self.model, self.task.device, required, note)
         if required:
@@ -152,9 +155,8 @@ class Stepper:
 
     def _parts(self, batch: Batch, state: Any) -> list[Part]:
         """Return what this process computes, in parts that are no larger than ``accumulate`` of one process makes them."""
-        ranks, parts = self.ranks, self.settings.accumulate
-        own = rows_of_rank(batch, ranks.rank, ranks.size, self.interface) if ranks.size > 1 else batch
-        return cut(own, state, -(-parts // ranks.size), self.interface)
+        own = self.sharing.part(batch, self.ranks, self.interface)
+        return cut(own, state, self.sharing.pieces(self.settings.accumulate, self.ranks), self.interface)
 
     def _take_whole(self, part: Part, scored: bool) -> tuple[Tensor, Any, dict[str, Tensor]]:
         """Compute loss, state, sums and gradients of a whole batch."""
@@ -202,7 +204,7 @@ class Stepper:
         own, seen, each = [parts[0].batch], [outputs[0]], self.interface.reads == "each"
         if batch_rows(own[0], self.interface) == 1 and len(parts) > 1:
             own, seen = [part.batch for part in parts[:2]], [*outputs[:2]]
-        elif batch_rows(batch, self.interface) == self.ranks.size > 1:
+        elif batch_rows(batch, self.interface) == self.ranks.size > 1 and not shares_time(self.task, self.ranks):
             given = self.ranks.gather(None, {"output": outputs[0]})
             own, seen = [batch], [tensors["output"].to(outputs[0].device) for _, tensors in given]
         check_parts(self.task, torch.cat(seen, 1 if each else 0), join_batches(own, self.interface))

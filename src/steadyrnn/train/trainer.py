@@ -17,6 +17,7 @@ from .arguments import check_arguments, check_settings
 from .device import device_context, join_on
 from .effects import check_effects
 from .evaluation import evaluate
+from .graph_notes import GraphNotes
 from .lines import make_line, training_values
 from .probing import Callback, probe
 from .progress import Progress, Silent
@@ -28,6 +29,7 @@ from .same_weights import check_for_ranks, check_same_batch, check_same_weights,
 from .schedules import Moment, rate_factor
 from .settings import TrainSettings
 from .shared_run import SharedRun
+from .sharing import OverRanks, check_time_sharing, shares_time
 from .signals import Interrupted, Signals
 from .stages import PlannedStage, plan_stages
 from .state import Position, capture, describe, restore
@@ -47,6 +49,7 @@ def train(
     resume: bool = False,
     callbacks: Mapping[str, Callback] = MappingProxyType({}),
     progress: Progress | None = None,
+    over_ranks: OverRanks | None = None,
 ) -> Result:
     """Train a model on a task; in the end the model has the weights that were best on the validation split.
 
@@ -72,6 +75,8 @@ def train(
         callbacks: Measurements by name, called as ``callback(step, model)`` before the first step, every ``probe.every`` steps
             and in the end (on rank 0); what they return is logged as a probe. ``probe.every`` of 0 calls none.
         progress: What a person sees; None is nothing.
+        over_ranks: Returns what every process calls with its steps in place of a model, where several share time
+            (:attr:`~steadyrnn.tasks.base.Task.ranks_share`).
 
     Returns:
         Scores, steps, times.
@@ -99,35 +104,31 @@ def train(
         raise ArgumentError("`resume` needs a run to go on with, but `run` is None.")
 
     def check() -> None:
-        check_for_ranks(model, settings, ranks)
+        check_for_ranks(model, settings, ranks, task.ranks_share)
+        check_time_sharing(task, settings, ranks, over_ranks)
         if not resume:
             check_effects(settings, model, task)
 
     ranks.agree(check)
     shown = progress if progress is not None and ranks.first else Silent()
     with device_context(settings):
-        return _Trainer(model, task, settings, shared, callbacks, shown, device).run_to_the_end(resume)
+        return _Trainer(model, task, settings, shared, callbacks, shown, device, over_ranks).run_to_the_end(resume)
 
 
 class _Trainer:
     """One run, from where it stands to its end."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        settings: TrainSettings,
-        run: SharedRun,
-        callbacks: Mapping[str, Callback],
-        progress: Progress,
-        device: torch.device,
-    ) -> None:
+        self, model: nn.Module, task: Task, settings: TrainSettings, run: SharedRun, callbacks: Mapping[str, Callback],
+        progress: Progress, device: torch.device, over_ranks: OverRanks | None,
+    ) -> None:  # fmt: skip
         self.settings, self.run, self.callbacks, self.progress = settings, run, callbacks, progress
         self.ranks: Ranks = run.ranks
         self.measured = bool(run.ranks.share(bool(callbacks))[0])  # other ranks have no callbacks
         self.model, self.task = model.to(device), task.to(device)
+        self.over_ranks = over_ranks if shares_time(task, self.ranks) else None
         self.call: Callable[..., Any] = torch.compile(model) if settings.compile else model
-        self.graph_notes: dict[tuple[bool, str], bool] = {}  # what is to be said of captured steps, and whether it was
+        self.graph_notes = GraphNotes()
         self.stepper = self._make_stepper()
         self.epoch_steps = task.epoch_steps(settings.batch_size)
         self.plan = plan_stages(self.task, settings.steps or settings.epochs * self.epoch_steps)
@@ -150,11 +151,12 @@ class _Trainer:
         return self.position.stage_start + sum(stage.steps for stage in self.plan[self.position.stage :])
 
     def _make_stepper(self) -> Stepper:
-        return Stepper(self.model, self.task, self.settings, self.call, self._note_graph, self.ranks)
+        return Stepper(self.model, self.task, self.settings, self.call, self.graph_notes.add, self.ranks)
 
     def run_to_the_end(self, resume: bool) -> Result:
         """Start or resume, step until there is a reason to end, test."""
         self._begin(resume)
+        self._spread()
         if self.position.reason is None:
             with Signals(active=self.run.exists, patient=self.ranks.joined) as signals:
                 self._loop(signals)
@@ -163,6 +165,11 @@ class _Trainer:
         return self._result()
 
     # Beginning
+
+    def _spread(self) -> None:
+        """Make anew what ranks call that share time: as a run does that is resumed here, so that its proofs are the same."""
+        if self.over_ranks is not None:
+            self.call = self.stepper.call = self.over_ranks(self.model)
 
     def _begin(self, resume: bool) -> None:
         self.model.train()
@@ -192,7 +199,7 @@ class _Trainer:
         try:
             while position.reason is None:
                 self._step()
-                self._log_graph()
+                self.graph_notes.say(self._log, self.progress)
                 self._between_steps()
                 self.progress.update(position.step, self.shown)
                 if (received := self._received(signals)) is not None and position.reason is None:
@@ -287,6 +294,8 @@ class _Trainer:
 
     def _evaluate(self, task: Task, split: str, model: nn.Module, call: Callable[..., Any]) -> dict[str, float]:
         size = self.settings.evaluation_batch_size or self.settings.batch_size
+        if self.over_ranks is not None and model is not self.model:
+            call = self.over_ranks(model)
         return evaluate(model, task, split, size, autocast=self.settings.autocast, call=call, ranks=self.ranks)
 
     # Probes
@@ -334,6 +343,7 @@ class _Trainer:
             check_same_weights(self.model, self.ranks, self.position.step)
             self.position.elapsed, self.started = self._elapsed(), time.perf_counter()
             self.run.save("last", *capture(self.stepper, self.position, self.description))
+            self._spread()
 
     def _keep_best(self) -> None:
         weights = weights_of(self._evaluated()[0])
@@ -380,17 +390,6 @@ class _Trainer:
     def _log(self, kind: str, values: Mapping[str, Any], alone: bool = False) -> None:
         named = {"stage": self.stage.name} if self.stage.name and kind != "test" else {}
         self.run.log(make_line(kind, self.position.step, self.epoch_steps, self._elapsed(), named | dict(values)), alone)
-
-    def _note_graph(self, captured: bool, why: str) -> None:
-        self.graph_notes.setdefault((captured, why), False)
-
-    def _log_graph(self) -> None:
-        """Say once whether steps are captured, and why not; capturing may fail on one rank alone, or at another step."""
-        for (captured, why), said in self.graph_notes.items():
-            if not said:
-                self._log("graph", {"captured": captured} | ({"why": why} if why else {}), alone=True)
-                self.progress.note("steps are captured as CUDA graphs" if captured else f"steps run without CUDA graphs: {why}")
-                self.graph_notes[captured, why] = True
 
     def _log_end(self, reason: str) -> None:
         self.run.log({"kind": "end", "step": self.position.step, "reason": reason})

@@ -108,6 +108,7 @@ def check_words(settings: SeriesSettings) -> None:
     words = {
         "kind": ("auto", *KINDS), "split": ("auto", "series", "time"), "missing": ("refuse", "interpolate", "mask"),
         "scale": ("standard", "none"), "weights": ("none", "balanced"), "layout": ("auto", "long", "rows"),
+        "parallel": ("none", "ranks"),
     }  # fmt: skip
     for name, known in words.items():
         if getattr(settings, name) not in known:

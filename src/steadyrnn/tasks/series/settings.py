@@ -29,6 +29,8 @@ class SeriesSettings(TaskSettings):
         stride: Steps from one window to the next. None: half a window; one tenth of it to forecast.
         bptt: Steps of truncated backpropagation through long series, whose state is carried along; windows are not used then.
         patch: Steps that the network reads at once. None: chosen by the length.
+        parallel: What the processes of torchrun share of a batch: ``none``: its rows; ``ranks``: its steps, for series too long
+            for one device.
         missing: ``refuse``; ``interpolate``: on a line between neighbours in the same part of the series, or to forecast, the
             value before; ``mask``: 0, and one more channel that says where.
         scale: ``standard``: mean 0 and deviation 1 of every channel on the training part; ``none``.
@@ -56,6 +58,7 @@ class SeriesSettings(TaskSettings):
     stride: int | None = None
     bptt: int | None = None
     patch: int | None = None
+    parallel: str = "none"
     missing: str = "refuse"
     scale: str = "standard"
     weights: str = "none"

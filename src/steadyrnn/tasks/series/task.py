@@ -30,6 +30,7 @@ from .settings import SeriesSettings
 from .split import PARTS
 from .storing import restore, store
 from .stream import StreamPart
+from .time_sharing import check_time_can_be_shared
 
 __all__ = [
     *("BalancedClassification", "SeriesClassification", "SeriesNumbers", "SeriesTask", "WeightedClassification"),
@@ -95,6 +96,8 @@ class SeriesTask(Task):
             self.order = EpochOrder(prepared.settings.seed, len(self.examples["train"]))
         else:
             self._open_streams()
+        if self.ranks_share == "time":
+            check_time_can_be_shared(self.problem, self.examples)
         self._constant: dict[str, float] | None = None
         self._references: dict[str, dict[str, float]] | None = None
 
@@ -105,6 +108,11 @@ class SeriesTask(Task):
         inputs = self.flat.padded.shape[1] * problem.patch
         reads = "each" if problem.each else "last"
         return Interface(inputs, len(problem.outputs), reads=reads, carries_state=problem.bptt is not None)
+
+    @property
+    def ranks_share(self) -> str:
+        """The steps of a batch, if the settings say so."""
+        return "time" if self.prepared.settings.parallel == "ranks" else "rows"
 
     @property
     def baselines(self) -> Mapping[str, float]:
