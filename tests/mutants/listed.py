@@ -289,6 +289,21 @@ _TASKS = [
            ("tasks/test_splits.py::test_an_epoch_has_every_example_once_in_the_order_of_its_permutation",)),
 ]  # fmt: skip
 
+_SWEEPS = [
+    Mutant("a trial is worth its best seed", "jobs/search/trial.py",
+           "value = mean([*values.values()])", "value = min(values.values())",
+           ("jobs/search/test_sweep.py::test_a_value_is_the_mean_of_the_best_validation_of_each_seed",)),
+]  # fmt: skip
+
+_RANKS = [
+    Mutant("a part of a batch counts by its rows", "tasks/series/task.py",
+           "return class_weight(batch.target, self.shares)", "return torch.tensor(float(batch.input.shape[1]))",
+           ("train/test_parts.py::test_a_step_on_series_in_parts_is_the_step_on_the_whole_batch",)),
+    Mutant("ranks that share time get the same steps", "train/sharing.py",
+           "tensor.tensor_split(ranks.size)[ranks.rank]", "tensor.tensor_split(ranks.size)[0]",
+           ("train/test_time_ranks.py::test_ranks_train_what_one_process_trains",)),
+]  # fmt: skip
+
 _RUNS = [
     Mutant("a link in a run folder is written through", "runs/regular.py",
            "        if kind not in (None, expected):", "        if kind not in (None, expected, \"a link\"):",
@@ -414,5 +429,5 @@ _SHARED = [
 
 MUTANTS: list[Mutant] = [
     *_LINALG, *_BOUNDS, *_CELLS, *_ENGINES, *_LAYERS, *_CONSTRAINTS, *_MODELS, *_CERTIFICATES, *_PROBES, *_CONVERT, *_TASKS,
-    *_OWN_DATA, *_RUNS, *_TRAIN, *_REPORT, *_JOBS, *_CLI, *_SHARED,
+    *_OWN_DATA, *_RUNS, *_TRAIN, *_REPORT, *_JOBS, *_SWEEPS, *_RANKS, *_CLI, *_SHARED,
 ]  # fmt: skip
