@@ -336,7 +336,7 @@ _TRAIN = [
            " or (_equal(metric, self.best) and _better(loss, self.loss_at_best, higher=False))", "",
            ("train/test_stopping.py::test_of_equal_metrics_the_lowest_loss_is_the_best_and_ends_the_wait",)),
     Mutant("parts of a batch are not weighted", "train/step.py",
-           "losses.append(loss * _share(self.task.batch_weight(part.batch), whole, loss.dtype))", "losses.append(loss)",
+           "losses.append(_take_share(loss, output, self.task.batch_weight(part.batch), whole))", "losses.append(loss)",
            ("train/test_trainer.py::test_a_batch_in_parts_is_the_batch_up_to_rounding",)),
     Mutant("steps without a target count in the share of a part", "tasks/series/scores.py",
            "return (~target.isnan()).sum()", "return torch.tensor(target.numel())",
