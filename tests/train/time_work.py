@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,11 @@ from steadyrnn.jobs.train import train_network
 from steadyrnn.models.settings import ModelSettings
 from steadyrnn.models.systems import build_model
 from steadyrnn.runs.folder import Run
-from steadyrnn.tasks.base import Batch, Interface, Task
+from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.train.ranks import join
 from steadyrnn.train.settings import AverageSettings, OptimizerSettings, TrainSettings
 from steadyrnn.train.trainer import Result, train
+from tests.support.tasks import WrappedTask
 from tests.tasks.series.made import classes, made, make, numbers
 from tests.train.rank_work import failure
 from tests.train.runs import new_run, tiny
@@ -32,29 +33,16 @@ FORGETS = 0.995
 CUT_OFF = RuntimeError("the lights went out")
 
 
-class Wide(Task):
+class Wide(WrappedTask):
     """A series task in float64; its ranks share time. At one step every process may fail."""
 
-    higher_is_better = False
-
     def __init__(self, inner: Task, fails_at: int = 0) -> None:
-        super().__init__()
-        self.inner, self.fails_at, self.metric = inner, fails_at, inner.metric  # type: ignore[misc]
-
-    @property
-    def interface(self) -> Interface:
-        return self.inner.interface
+        super().__init__(inner)
+        self.fails_at, self.metric = fails_at, inner.metric  # type: ignore[misc]
 
     @property
     def ranks_share(self) -> str:
         return self.inner.ranks_share
-
-    @property
-    def baselines(self) -> Mapping[str, float]:
-        return {}
-
-    def epoch_steps(self, batch_size: int) -> int:
-        return self.inner.epoch_steps(batch_size)
 
     def train_batch(self, step: int, batch_size: int) -> Batch:
         if step + 1 == self.fails_at:
@@ -68,17 +56,8 @@ class Wide(Task):
         target = batch.target.double() if batch.target.is_floating_point() else batch.target
         return replace(batch, input=batch.input.double(), target=target)
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        return self.inner.loss(output, batch)
-
     def batch_weight(self, batch: Batch) -> Tensor | float:
         return self.inner.batch_weight(batch)
-
-    def scores(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        return self.inner.scores(output, batch)
-
-    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return self.inner.summary(sums)
 
 
 def stream(**more: Any) -> Task:
