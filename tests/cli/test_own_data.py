@@ -306,8 +306,9 @@ def test_several_seeds_as_a_group_each_have_their_own_run(program: Program) -> N
     runs = done.json["runs"]
     assert [*runs] == ["0", "1"]
     alone = trained(program, *WAVES, "--seed", "1", "--out", "alone")
-    assert runs["1"]["result"]["test"] == pytest.approx(alone["result"]["test"], rel=1e-4)
-    assert not torch.equal(weights(runs["0"]["run"]), weights(runs["1"]["run"]))
+    own = weights(alone["run"])  # that a member ends as it would alone, up to rounding, has a test of its own
+    near, far = (float((weights(runs[seed]["run"]) - own).norm()) for seed in ("1", "0"))
+    assert near < far * torch.finfo(torch.float32).eps ** 0.5
     assert done.json["references"] == alone["references"]
     assert "linear" in program("train", *WAVES, *QUICK, "--seed", "0..1").out
 

@@ -1,6 +1,7 @@
-"""A task around another one, for tests that change a part of it."""
+"""Tasks around another one, for tests that change a part of it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -10,11 +11,11 @@ from steadyrnn.tasks.base import Batch, Interface, Task
 class WrappedTask(Task):
     """What another task is, but of a class of its own, and not stored."""
 
-    metric, higher_is_better = "loss", False
+    higher_is_better = False
 
     def __init__(self, inner: Task) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.metric = inner, inner.metric  # type: ignore[misc]
 
     @property
     def interface(self) -> Interface:
@@ -33,6 +34,9 @@ class WrappedTask(Task):
     def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
         return self.inner.batches(split, batch_size)
 
+    def batch_weight(self, batch: Batch) -> Tensor | float:
+        return self.inner.batch_weight(batch)
+
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         return self.inner.loss(output, batch)
 
@@ -41,3 +45,18 @@ class WrappedTask(Task):
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         return self.inner.summary(sums)
+
+
+class WideTask(WrappedTask):
+    """The same task with numbers in float64."""
+
+    def train_batch(self, step: int, batch_size: int) -> Batch:
+        return self._wide(self.inner.train_batch(step, batch_size))
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        return map(self._wide, self.inner.batches(split, batch_size))
+
+    @staticmethod
+    def _wide(batch: Batch) -> Batch:
+        input, target = (part.double() if part.is_floating_point() else part for part in (batch.input, batch.target))
+        return replace(batch, input=input, target=target)

@@ -40,7 +40,7 @@ from steadyrnn.train.settings import (
     TrainSettings,
 )
 from steadyrnn.train.trainer import train
-from tests.support.tasks import WrappedTask
+from tests.support.tasks import WideTask
 from tests.tasks.small import small_task
 from tests.train.runs import RunningSum, carrying_model, new_run, noisy_probe, spectral_model, tiny
 
@@ -48,7 +48,7 @@ KILLED_BY, SIGNALLED_AT = (6, 12), 7
 """The first and last step at which a rank is killed, and where others are sent a signal."""
 
 
-class Doubles(WrappedTask):
+class Doubles(WideTask):
     """A task whose numbers are in float64; something may happen in a process when it asks for the batch of a step."""
 
     def __init__(self, inner: Task, rank: int = 0, step: int = 0, happens: Callable[[], None] = lambda: None) -> None:
@@ -58,13 +58,7 @@ class Doubles(WrappedTask):
     def train_batch(self, step: int, batch_size: int) -> Batch:
         if step + 1 == self.step and join().rank == self.rank:
             self.happens()
-        return self._wide(self.inner.train_batch(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        return map(self._wide, self.inner.batches(split, batch_size))
-
-    def _wide(self, batch: Batch) -> Batch:
-        return replace(batch, input=batch.input.double(), target=batch.target.double())
+        return super().train_batch(step, batch_size)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         return nn.functional.mse_loss(output, batch.target)

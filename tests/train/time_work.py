@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import steadyrnn as sr
 from steadyrnn.jobs.own_data import settle
@@ -21,7 +20,7 @@ from steadyrnn.tasks.base import Batch, Task
 from steadyrnn.train.ranks import join
 from steadyrnn.train.settings import AverageSettings, OptimizerSettings, TrainSettings
 from steadyrnn.train.trainer import Result, train
-from tests.support.tasks import WrappedTask
+from tests.support.tasks import WideTask
 from tests.tasks.series.made import classes, made, make, numbers
 from tests.train.rank_work import failure
 from tests.train.runs import new_run, tiny
@@ -33,12 +32,12 @@ FORGETS = 0.995
 CUT_OFF = RuntimeError("the lights went out")
 
 
-class Wide(WrappedTask):
+class Wide(WideTask):
     """A series task in float64; its ranks share time. At one step every process may fail."""
 
     def __init__(self, inner: Task, fails_at: int = 0) -> None:
         super().__init__(inner)
-        self.fails_at, self.metric = fails_at, inner.metric  # type: ignore[misc]
+        self.fails_at = fails_at
 
     @property
     def ranks_share(self) -> str:
@@ -47,17 +46,7 @@ class Wide(WrappedTask):
     def train_batch(self, step: int, batch_size: int) -> Batch:
         if step + 1 == self.fails_at:
             raise CUT_OFF
-        return self._wide(self.inner.train_batch(step, batch_size))
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        return map(self._wide, self.inner.batches(split, batch_size))
-
-    def _wide(self, batch: Batch) -> Batch:
-        target = batch.target.double() if batch.target.is_floating_point() else batch.target
-        return replace(batch, input=batch.input.double(), target=target)
-
-    def batch_weight(self, batch: Batch) -> Tensor | float:
-        return self.inner.batch_weight(batch)
+        return super().train_batch(step, batch_size)
 
 
 def stream(**more: Any) -> Task:

@@ -13,7 +13,7 @@ from steadyrnn.tasks.settings import TaskSettings
 from steadyrnn.train.older import complete_older
 from steadyrnn.train.settings import TrainSettings
 
-__all__ = ["FORMAT", "MADE_BY", "Configuration", "complete_stored", "is_made_in_python", "make_settings"]
+__all__ = ["FORMAT", "MADE_BY", "Configuration", "complete_stored", "is_made_in_python", "make_settings", "put_setting"]
 
 FORMAT = 1
 """The version of the form a configuration is stored in."""
@@ -103,12 +103,23 @@ class Configuration:
         """
         stored: dict[str, Any] = {"task": {}, "model": {}, "train": {}}
         for path, value in settings.items():
-            *parts, last = path.split(".")
-            place = stored
-            for part in parts:
-                place = place.setdefault(part, {})
-            place[last] = value
+            put_setting(stored, path, value)
         return cls._parse(stored)
+
+
+def put_setting(stored: dict[str, Any], path: str, value: Any) -> None:
+    """Put a setting with a dotted name into nested settings.
+
+    Example:
+        >>> stored = {"train": {"steps": 5}}
+        >>> put_setting(stored, "train.clip.norm", 1.0)
+        >>> stored
+        {'train': {'steps': 5, 'clip': {'norm': 1.0}}}
+    """
+    *parts, last = path.split(".")
+    for part in parts:
+        stored = stored.setdefault(part, {})
+    stored[last] = value
 
 
 def is_made_in_python(config: Mapping[str, Any]) -> bool:

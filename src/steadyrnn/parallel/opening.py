@@ -91,35 +91,47 @@ def checksum(parts: Any) -> float:
     return float(int.from_bytes(total.digest()[:6], "big"))
 
 
+_ALIKE: tuple[tuple[int, type[Exception], str], ...] = (
+    (
+        5,
+        ArgumentError,
+        "`rnn` and the arguments of `to_parallel` must be the same on every rank, training mode and dtype included, but those "
+        "of rank {rank} are not those of rank 0.",
+    ),
+    (
+        6,
+        ArgumentError,
+        "the weights must be the same on every rank, but those of rank {rank} are not those of rank 0. Broadcast them from "
+        "rank 0 first, or start every rank with the same seed.",
+    ),
+    (
+        7,
+        CertificateError,
+        "the same contraction must be proven on every rank, but that of rank {rank} is not that of rank 0: norms are kept from "
+        "earlier weights, and computed numbers differ between processors. Convert the layer again on all.",
+    ),
+    (
+        0,
+        ShapeError,
+        "`input` must have the same number of rows on every rank, but has {own:.0f} on rank {rank} and {first:.0f} on rank 0.",
+    ),
+    (
+        2,
+        ArgumentError,
+        "gradients must be on for every rank or for none, but rank {rank} and rank 0 differ: call all of them under "
+        "`torch.no_grad()`, or none.",
+    ),
+)
+"""Columns of the table of facts that must have one value, in the order in which they are compared."""
+
+
 def check_alike(table: list[list[float]]) -> None:
     """Refuse calls that differ between ranks; every rank sees the same table, so all of them do."""
     first = table[0]
     for rank, row in enumerate(table):
-        if row[5] != first[5]:
-            raise ArgumentError(
-                f"`rnn` and the arguments of `to_parallel` must be the same on every rank, training mode and dtype included, "
-                f"but those of rank {rank} are not those of rank 0."
-            )
-        if row[6] != first[6]:
-            raise ArgumentError(
-                f"the weights must be the same on every rank, but those of rank {rank} are not those of rank 0. Broadcast "
-                "them from rank 0 first, or start every rank with the same seed."
-            )
-        if row[7] != first[7]:
-            raise CertificateError(
-                f"the same contraction must be proven on every rank, but that of rank {rank} is not that of rank 0: norms are "
-                "kept from earlier weights, and computed numbers differ between processors. Convert the layer again on all."
-            )
-        if row[0] != first[0]:
-            raise ShapeError(
-                f"`input` must have the same number of rows on every rank, but has {int(row[0])} on rank {rank} and "
-                f"{int(first[0])} on rank 0."
-            )
-        if row[2] != first[2]:
-            raise ArgumentError(
-                f"gradients must be on for every rank or for none, but rank {rank} and rank 0 differ: call all of them under "
-                "`torch.no_grad()`, or none."
-            )
+        for column, error, message in _ALIKE:
+            if row[column] != first[column]:
+                raise error(message.format(rank=rank, own=row[column], first=first[column]))
         if row[4] and not first[4]:
             raise ArgumentError(f"`hx` is the state before the series, so rank 0 must give it, but rank {rank} alone does.")
 

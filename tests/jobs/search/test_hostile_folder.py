@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,6 @@ from steadyrnn.jobs.report import report_runs
 from steadyrnn.jobs.search.folder import SWEEP, SweepFolder, read_record, trial_folder
 from steadyrnn.jobs.search.result import Standing, read_standing
 from steadyrnn.jobs.sweep import run_sweep
-from tests.jobs.search.sweeps import grid
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Standing:
-    """A sweep of two trials; tests change copies of its folder."""
-    return run_sweep(grid(0.01, 0.02), tmp_path_factory.mktemp("finished"), jobs=1)
-
-
-@pytest.fixture
-def two(finished: Standing, tmp_path: Path) -> Standing:
-    shutil.copytree(finished.folder, tmp_path / "copy")
-    return replace(finished, folder=tmp_path / "copy")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,19 +34,6 @@ from tests.jobs.search.sweeps import LR, SMALL, curve, grid, make_plan, operatio
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Standing:
-    """A sweep of two trials; tests change copies of its folder."""
-    return run_sweep(grid(0.01, 0.02), tmp_path_factory.mktemp("finished"), jobs=1)
-
-
-@pytest.fixture
-def two(finished: Standing, place: Path) -> Standing:
-    """The finished sweep in a folder of the test's own."""
-    shutil.copytree(finished.folder, place / "copy")
-    return replace(finished, folder=place / "copy")
 
 
 def sweep(plan: SweepPlan | None = None, **more: Any) -> Standing:

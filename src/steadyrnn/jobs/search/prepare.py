@@ -16,7 +16,7 @@ from steadyrnn.train.evaluation import evaluation_mode
 from steadyrnn.train.model_call import call_model
 from steadyrnn.train.randomness import keep_random_state
 
-from ..configuration import Configuration
+from ..configuration import Configuration, put_setting
 from ..loading import build_task, data_checksums
 from ..measurements import check_probes
 from ..open_settings import TASK
@@ -61,11 +61,7 @@ class Prepared:
             return configure(self.plan.task, model, {**self.plan.settings_of(model), **settings})
         stored: Any = {name: _copy(part) for name, part in self.bases[model].items()}
         for path, value in settings.items():
-            *parts, last = path.split(".")
-            place = stored
-            for part in parts:
-                place = place.setdefault(part, {})
-            place[last] = value
+            put_setting(stored, path, value)
         return Configuration.from_dict(stored)
 
     def to_dict(self) -> dict[str, Any]:

@@ -227,9 +227,9 @@ def _find_reading(series: SeriesSet, settings: SeriesSettings, problem: Problem)
     held_out = min(settings.validation, 1.0 if settings.test_data is not None else settings.test) if problem.by_time else 1.0
     forecast = problem.kind == "forecasting"  # shorter runs are left out there; elsewhere they are shorter windows
     length = series.lengths.double().quantile(_SHORT) if forecast else series.lengths.max()
-    room = max(2, int(float(length) * held_out))
-    ahead = min(max(8 * problem.horizon, 32), 512, max(1, room // 2 - problem.horizon))
-    usual = ahead if forecast else min(_WINDOW, room)
+    available = max(2, int(float(length) * held_out))
+    ahead = min(max(8 * problem.horizon, 32), 512, max(1, available // 2 - problem.horizon))
+    usual = ahead if forecast else min(_WINDOW, available)
     window = usual if settings.window is None else settings.window
     stride = settings.stride or max(1, window // (10 if forecast else 2))
     reason = f"windows of {_count(window, 'step')}, one every {_count(stride, 'step')} in training"
