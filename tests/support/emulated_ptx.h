@@ -136,8 +136,6 @@ static void fence_async_shared() {}
 
 static void fence_async_global() {}
 
-static void fence_async() {}
-
 static void increment_release(u32* count) { *count += 1; }
 
 static u32 load_acquire(const u32* count) { return *count; }

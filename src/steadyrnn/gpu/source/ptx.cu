@@ -192,13 +192,11 @@ __device__ __forceinline__ void store_async(u32 to, float v, u32 barrier) {
                  : "memory");
 }
 
-// ---- Order of memory. The fences let async copies see what this thread wrote: to shared memory, to device memory, or to both.
+// ---- Order of memory. The fences let async copies see what this thread wrote: to shared memory or to device memory.
 
 __device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 __device__ __forceinline__ void increment_release(u32* count) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");

@@ -82,7 +82,7 @@ __device__ __forceinline__ void fetch(u64* barrier, void* to, const void* from, 
         count = load_acquire(announced);
         if (count < all) check_patience(tries, since);
     }
-    fence_async();
+    fence_async_global();
     mbarrier_expect(barrier, bytes);
     copy_to_shared(barrier, to, from, bytes);
 }
