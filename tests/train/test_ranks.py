@@ -1,7 +1,9 @@
 """Joining the processes of a distributed run, and what is refused; in one process, which may be a group of one."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -142,6 +144,34 @@ def test_a_rank_without_a_gpu_and_a_gpu_for_all_are_refused(monkeypatch: Patch) 
         choose_device("auto")
     with pytest.raises(ArgumentError, match="`device` must be auto, cpu or cuda for several ranks"):
         choose_device("cuda:1")
+
+
+def test_a_rank_that_sees_one_gpu_takes_it(monkeypatch: Patch) -> None:
+    """Slurm's --gpus-per-task=1 shows each task its own GPU alone, whatever its number on the machine."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    start_as(monkeypatch, 3, 4)
+    assert choose_device("auto") == choose_device("cuda") == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(("names", "pair"), [("aa", "0 and 1"), ("abcb", "1 and 3"), ("abc", None)])
+def test_ranks_on_the_same_gpu_are_refused_on_all_of_them(monkeypatch: Patch, names: str, pair: str | None) -> None:
+    ranks = Ranks(0, len(names), joined=True)
+    ranks._device = "set"  # so that no group of NCCL is made
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=names[0]))
+    monkeypatch.setattr(Ranks, "agree", lambda self, work: work())
+    monkeypatch.setattr(Ranks, "gather", lambda self, own: [([own[0], name], {}) for name in names])
+    expected = nullcontext() if pair is None else pytest.raises(RanksError, match=f"ranks {pair} see the same one")
+    with expected:
+        ranks.compute_on(torch.device("cuda", 0))
+
+
+def test_ranks_on_the_cpu_may_share_it(monkeypatch: Patch) -> None:
+    ranks = Ranks(0, 3, joined=True)
+    monkeypatch.setattr(Ranks, "agree", lambda self, work: work())
+    monkeypatch.setattr(Ranks, "gather", lambda self, own: [(own, {})] * 3)
+    ranks.compute_on(torch.device("cpu"))
 
 
 def test_gpus_without_nccl_are_refused(one: Ranks, monkeypatch: Patch) -> None:
@@ -285,6 +315,18 @@ def test_a_signal_goes_round_with_the_gradients(one: Ranks) -> None:
     exchange.ask_to_end(15)
     assert exchange.signal_to_end() is None
     exchange.add([weight], torch.tensor(1.0))
+    assert exchange.signal_to_end() == 15
+
+
+def test_a_signal_is_seen_whichever_buffer_brought_it(one: Ranks) -> None:
+    """A captured step does not say which buffer it used: the one that was made last may not be it."""
+    exchange = Exchange(one, torch.device("cpu"))
+    narrow, wide = torch.zeros(2, requires_grad=True), torch.zeros(70, requires_grad=True)
+    for tensor in (wide, narrow):
+        exchange.add([tensor], torch.tensor(1.0))
+    exchange.ask_to_end(15)
+    assert exchange.signal_to_end() is None
+    exchange.add([wide], torch.tensor(1.0))
     assert exchange.signal_to_end() == 15
 
 

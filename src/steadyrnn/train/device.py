@@ -24,7 +24,8 @@ SMALLEST_SCALE = torch.finfo(torch.float16).tiny
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` is the first GPU where there is one, else the CPU.
 
-    Of processes that torchrun started each has a GPU of its own, that of the number ``LOCAL_RANK``.
+    Of processes that torchrun started each has a GPU of its own: that of the number ``LOCAL_RANK``, or the only one that it
+    sees, as Slurm's ``--gpus-per-task=1`` has it.
 
     Example:
         >>> choose_device("cpu")
@@ -55,6 +56,8 @@ def _device_of_rank(own: int, index: int | None, count: int) -> torch.device:
             f"`device` must be auto, cpu or cuda for several ranks, each with its own GPU, but is 'cuda:{index}'."
         )
     place = own if index is None else index
+    if index is None and count == 1:
+        return torch.device("cuda", 0)  # whether it is another's, too, is seen when ranks tell one another
     if place >= count:
         raise DeviceError(
             f"Rank {os.environ['RANK']} needs the GPU number {place} of its machine, but torch sees {count} there. Start at "

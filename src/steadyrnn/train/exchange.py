@@ -37,11 +37,10 @@ class Exchange:
     def __init__(self, ranks: Ranks, device: torch.device) -> None:
         self.ranks, self.device = ranks, device
         self._asked = torch.zeros(len(_SIGNALS), device=device)
-        self._news = torch.zeros(len(_SIGNALS) + 1, device=device)  # signals of all ranks, and whether gradients are missing
         self._flat: dict[object, tuple[dict[torch.dtype, Tensor], list[Tensor], Tensor]] = {}
         self._nothing: dict[tuple[torch.dtype, int], Tensor] = {}
         self._present: dict[tuple[bool, ...], Tensor] = {}
-        self._late = _LateReading(self._news) if device.type == "cuda" else None
+        self._news: list[_News | _LateNews] = []  # of each buffer: a captured step does not say which one it has used
 
     def ask_to_end(self, number: int) -> None:
         """Tell the others with the next step that this rank was sent a signal."""
@@ -52,25 +51,22 @@ class Exchange:
     def add(self, tensors: Sequence[Tensor], loss: Tensor) -> Tensor:
         """Put the sum over all ranks in the place of each gradient; return the sum of losses."""
         flat, places, tail = self._buffers(tensors, loss)
-        has, count = [tensor.grad is not None for tensor in tensors], len(_SIGNALS)
+        has = [tensor.grad is not None for tensor in tensors]
         pieces: dict[torch.dtype, list[Tensor]] = {dtype: [] for dtype in flat}
         for tensor in tensors:
             own, length = pieces[tensor.dtype], tensor.numel()
             own.append(self._zeros(tensor.dtype, length) if tensor.grad is None else tensor.grad.reshape(-1))
-            own.append(self._zeros(tensor.dtype, -length % _ALIGNMENT))
+            if length % _ALIGNMENT:
+                own.append(self._zeros(tensor.dtype, -length % _ALIGNMENT))
         pieces[loss.dtype] += [loss.reshape(1), self._asked.to(loss.dtype), self._marks(has).to(loss.dtype)]
         for dtype, buffer in flat.items():
             torch.cat(pieces[dtype], out=buffer)
             self.ranks.add(buffer)
-        there = tail[1 + count :]
-        self._news[:count].copy_(tail[1 : 1 + count])
-        if self._late is None:
-            has = [number > 0 for number in there.tolist()]
-        else:
-            self._news[count].copy_(((there > 0) & (there < self.ranks.size)).any())
+        if self.device.type != "cuda":
+            has = [number > 0 for number in tail[1 + len(_SIGNALS) :].tolist()]
         for place, tensor, present in zip(places, tensors, has, strict=True):
             tensor.grad = place if present else None
-        return tail[0].clone()
+        return tail[0]
 
     def signal_to_end(self) -> int | None:
         """Return a signal that any rank was sent, the same on all of them; of a GPU the news is a step old.
@@ -78,13 +74,18 @@ class Exchange:
         Raises:
             RanksError: On a GPU a tensor has a gradient on some ranks only.
         """
-        news = self._news.tolist() if self._late is None else self._late.read()
-        if news[-1]:
-            raise RanksError(
-                "A parameter of the model has a gradient on some ranks, and none on others: which parameters a batch uses must "
-                "not depend on its rows. Train with one process, or on the CPU, where such a gradient counts as zeros."
-            )
-        return next((int(number) for number, asked in zip(_SIGNALS, news, strict=False) if asked), None)
+        found = None
+        for source in self._news:
+            numbers = source.read()
+            signals, there = numbers[: len(_SIGNALS)], numbers[len(_SIGNALS) :]
+            if self.device.type == "cuda" and any(0 < number < self.ranks.size for number in there):
+                raise RanksError(
+                    "A parameter of the model has a gradient on some ranks, and none on others: which parameters a batch uses "
+                    "must not depend on its rows. Train with one process, or on the CPU, where such a gradient counts as zeros."
+                )
+            asked = (int(number) for number, sent in zip(_SIGNALS, signals, strict=True) if sent)
+            found = next(asked, None) if found is None else found
+        return found
 
     def _zeros(self, dtype: torch.dtype, length: int) -> Tensor:
         """Return zeros, of memory that stays in its place."""
@@ -117,11 +118,26 @@ class Exchange:
                 for tensor, start in zip(tensors, starts, strict=True)
             ]
             self._flat[key] = flat, places, flat[loss.dtype][behind:]
+            self._news.append(
+                _LateNews(self._flat[key][2][1:]) if self.device.type == "cuda" else _News(self._flat[key][2][1:])
+            )
         return self._flat[key]
 
 
-class _LateReading:
-    """Reads numbers of a GPU one step late: the host waits for the step before, not for the one in hand."""
+class _News:
+    """What ranks had to say in the last step: the place behind the loss in a buffer."""
+
+    def __init__(self, source: Tensor) -> None:
+        self.source = source
+
+    def read(self) -> list[float]:
+        """Return the numbers."""
+        numbers: list[float] = self.source.tolist()
+        return numbers
+
+
+class _LateNews:
+    """The same of a GPU, a step late: the host waits for the step before, not for the one in hand."""
 
     def __init__(self, source: Tensor) -> None:
         self.source, self.turn = source, 0
@@ -129,6 +145,7 @@ class _LateReading:
         self.events = [torch.cuda.Event() for _ in range(2)]
 
     def read(self) -> list[float]:
+        """Return the numbers of the step before; nothing after the first one."""
         now, before = self.turn % 2, (self.turn + 1) % 2
         with torch.cuda.device(self.source.device):
             self.copies[now].copy_(self.source, non_blocking=True)

@@ -62,16 +62,23 @@ class Ranks:
 
         Raises:
             DeviceError: This torch has no NCCL.
-            RanksError: Another process computes on another kind of device.
+            RanksError: Another process computes on another kind of device, or on the same GPU.
         """
         if not self.joined:
             return
         self.agree(lambda: _check_nccl(device))
-        kinds = [kind for kind, _ in self.gather(device.type)]
+        told: list[list[str]] = [own for own, _ in self.gather([device.type, _identify(device)])]
+        kinds, gpus = [kind for kind, _ in told], [name for _, name in told]
         if len({*kinds}) > 1:
             raise RanksError(
                 f"All ranks must compute on the same kind of device, but those of ranks 0 to {self.size - 1} are "
                 f"{', '.join(kinds)}. Give `device`: cpu or cuda."
+            )
+        twice = next((rank for rank, name in enumerate(gpus) if name and name in gpus[:rank]), None)
+        if twice is not None:
+            raise RanksError(
+                f"Every rank needs a GPU of its own, but ranks {gpus.index(gpus[twice])} and {twice} see the same one. Start "
+                "as many ranks per machine as it has GPUs, or give `device` cpu."
             )
         if device.type == "cuda" and self._device is self._host:
             torch.cuda.set_device(device)
@@ -293,6 +300,11 @@ def _check_nccl(device: torch.device) -> None:
             "Ranks on GPUs need NCCL, which this torch lacks. Install a torch with it, train with one process, or give "
             "`device` cpu: there gloo adds up the gradients."
         )
+
+
+def _identify(device: torch.device) -> str:
+    """Return a name that no other GPU has, nothing for a CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
 def _note_told(error: Exception, first: bool) -> Exception:

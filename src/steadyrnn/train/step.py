@@ -253,7 +253,7 @@ def _take_share(loss: Tensor, output: Tensor, weight: Tensor | float, whole: Ten
     A part of which nothing counts adds 0, and has gradients of 0, though its mean, and what goes back through it, may be 0/0.
     """
     if not isinstance(weight, Tensor) and not isinstance(whole, Tensor) and weight > 0:
-        return loss * (weight / whole)
+        return loss if weight == whole else loss * (weight / whole)
     part, total = (torch.as_tensor(number, dtype=torch.float64, device=loss.device) for number in (weight, whole))
     counts = part > 0
     if output.requires_grad:
