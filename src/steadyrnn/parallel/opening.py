@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steadyrnn.bounds.norms import Norm
 from steadyrnn.cells.base import State
+from steadyrnn.certificates.tiers import Tier
 from steadyrnn.engines.base import Comparison
 from steadyrnn.errors import ArgumentError, CertificateError, ShapeError
 from steadyrnn.layers.base import RecurrentLayer
@@ -58,10 +59,16 @@ def checksums(module: "Parallel", proven: Any) -> tuple[float, float]:
     known = module.__dict__.get("_checksums")
     if known is None or known[0] is not proven.weights:
         weights = checksum(as_bytes(tensor) for tensor in proven.weights)
-        norms = (tier.contraction for one in proven.certificates for tier in one.tiers)
-        contractions = checksum(part for found in norms for part in (repr(found.rate).encode(), *described(found.norm)))
+        tiers = [tier for one in proven.certificates for tier in one.tiers]
+        contractions = checksum(part for tier in tiers for part in (*numbers_of(tier), *described(tier.contraction.norm)))
         known = module.__dict__["_checksums"] = (proven.weights, weights, contractions)
     return known[1], known[2]
+
+
+def numbers_of(tier: Tier) -> Iterator[bytes]:
+    """Return the rate of a contraction and its gain of the input."""
+    yield repr(tier.contraction.rate).encode()
+    yield repr(tier.input_gain).encode()
 
 
 def as_bytes(tensor: Tensor) -> bytes:
