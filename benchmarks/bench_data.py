@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from measure import options, save, show
 
-from steadyrnn.errors import DataError
+from steadyrnn.errors import DataError, MissingExtraError
 from steadyrnn.jobs.recipes import configure
 from steadyrnn.models.systems import build_model
 from steadyrnn.tasks.base import Task
@@ -103,7 +103,7 @@ def main() -> None:
         for name in TASKS:
             try:
                 rows.append(measure(name, make(name, Path(folder)), chosen.device, 4 * chosen.repeats))
-            except DataError as error:
+            except (DataError, MissingExtraError) as error:
                 print(f"{name}: left out: {error}")
     show(rows)
     save(f"data-{chosen.device}", rows)

@@ -1,8 +1,8 @@
 """Steps of a series per second, and memory, by width and length: ``python benchmarks/bench_sizes.py [--device cuda]``.
 
-Each figure is taken in a process of its own: a training step (forward, gradient of the last state, Adam) and an evaluation.
-The layer has 16 + 16 reflectors for RNN and GRU, and is free for the LSTM. On a CPU, time is that of the processor, which
-does not count what else the machine is doing.
+Taken are a training step (forward, gradient of the last state, Adam) and an evaluation, on a CPU each figure in a process of
+its own. The layer has 16 + 16 reflectors for RNN and GRU, and is free for the LSTM. On a CPU, time is that of the processor,
+which does not count what else the machine is doing.
 """
 
 import os
@@ -78,18 +78,20 @@ def read_memory(device: str) -> float:
     return peak() if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
 
 
-def in_process(*arguments: object) -> list[float]:
+def in_process(device: str, kind: str, *numbers: int) -> tuple[float, float, float]:
     """Measure in a fresh process."""
-    command = [sys.executable, __file__, "--measure", *map(str, arguments)]
+    command = [sys.executable, __file__, "--measure", device, kind, *(str(int(number)) for number in numbers)]
     surroundings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=surroundings)
-    return [float(word) for word in done.stdout.split()[-3:]]
+    train, evaluate, memory = (float(word) for word in done.stdout.split()[-3:])
+    return train, evaluate, memory
 
 
 def row(device: str, kind: str, width: int, length: int, recompute: bool = False) -> dict[str, object]:
     """Return a row of the table."""
     rows = max(1, STEPS[device] // length)
-    train, evaluate, memory = in_process(device, kind, width, length, rows, int(recompute))
+    take = measure if device == "cuda" else in_process  # memory of a GPU is counted by torch
+    train, evaluate, memory = take(device, kind, width, length, rows, recompute)
     steps = length * rows
     return {
         "layer": kind + (", recompute" if recompute else ""),
