@@ -74,7 +74,7 @@ def test_a_start_is_what_its_name_says_or_its_projection(name: str, start: str) 
     assert (gap <= bound * rounding(N, torch.float32)) == (start == "identity")
 
 
-@pytest.mark.parametrize("name", ["urnn", "ugru"])
+@pytest.mark.parametrize("name", ["urnn", "ugru", "cayley"])
 def test_the_cayley_start_turns_planes_by_less_than_one(name: str) -> None:
     found = angles(first_weight(name, init="cayley"))
     u = 2 * (-found).atan()  # of -sqrt((1 - cos u) / (1 + cos u)) = -tan(u / 2)

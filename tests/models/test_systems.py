@@ -231,7 +231,7 @@ def test_a_system_has_the_count_of_table_4(name: str, expected: int) -> None:
     ("name", "recurrent"),
     [
         ("irnn", 64), ("gru", 3 * 64), ("spectral-lstm", 3 * 64 + 2 * 28 + 8 + 14),
-        ("spectral-gru", 2 * 64 + 2 * 28 + 8 + 14), ("urnn", 28), ("ugru", 2 * 64 + 28),
+        ("spectral-gru", 2 * 64 + 2 * 28 + 8 + 14), ("urnn", 28), ("cayley", 28 + 8), ("ugru", 2 * 64 + 28),
         ("unitary", 7 * 4 + 4), ("unitary-full", 16 + 4), ("factorized", 64), ("contractive", 64), ("polar", 64), ("lds", 64),
         ("stable-rnn", 64), ("stable-lstm", 4 * 64), ("truncated", 64),
     ],

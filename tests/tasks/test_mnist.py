@@ -116,3 +116,28 @@ def test_all_images_are_split_anew_by_the_seed() -> None:
 def test_a_share_that_leaves_nothing_is_refused(share: float) -> None:
     with pytest.raises(ArgumentError, match="`test` must be between 0 and 1"):
         make_task("mnist", validation=5, test=share)
+
+
+@pytest.mark.parametrize("name", ["mnist", "mnist-rows", "pixel-mnist", "permuted-mnist"])
+def test_training_targets_are_smoothed_and_scores_are_not(name: str) -> None:
+    smooth, plain = (make_task(name, validation=5, label_smoothing=share) for share in (0.1, 0.0))
+    batch = plain.train_batch(0, 4)
+    torch.manual_seed(0)
+    logits = torch.randn(4, 10, dtype=torch.float64)
+    wanted = torch.full((4, 10), 0.01, dtype=torch.float64)
+    wanted[range(4), batch.target] += 0.9
+    expected = -(wanted * logits.log_softmax(-1)).sum(-1).mean()
+    torch.testing.assert_close(smooth.loss(logits, batch), expected, rtol=16 * 2.0**-52, atol=0)
+    assert plain.loss(logits, batch) < smooth.loss(batch_of_certain(batch.target), batch)
+    assert smooth.scores(logits, batch) == plain.scores(logits, batch)
+
+
+def batch_of_certain(target: torch.Tensor) -> torch.Tensor:
+    """Return logits of an answer that is right and nearly certain: a smoothed target makes that dear."""
+    return 100.0 * torch.nn.functional.one_hot(target, 10).double()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_smoothing_that_leaves_no_target_is_refused(share: float) -> None:
+    with pytest.raises(ArgumentError, match="`label_smoothing` must be at least 0 and below 1"):
+        make_task("mnist", label_smoothing=share)

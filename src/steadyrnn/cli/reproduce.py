@@ -35,27 +35,33 @@ def parser() -> "ArgumentParser":
     made = make_parser(
         "reproduce",
         "Run tables and figures of the four papers by name, and print what is published beside what is measured.\n"
+        "Names that begin with ours- are targets of this package beyond the papers, each with a goal.\n"
         "Each result is one JSON file, OUT/ID.json, or OUT/ID-quick.json with --quick; its picture is drawn into OUT/pictures\n"
         "if matplotlib is installed. Each finished cell is kept at once:\n"
         "after an interruption the same command goes on where it stopped. Exit status: 0 done, 1 cannot run, 2 misused,\n"
         "3 data missing, 130 interrupted.",
         EXAMPLES,
     )
-    made.add_argument("ids", type=str, nargs="*", metavar="ID", help="Tables and figures; --list shows all.")
+    made.add_argument("ids", type=str, nargs="*", metavar="ID", help="Tables, figures and targets; --list shows all.")
     add_flag(
         made, "--list", "Show state, date, verdict and price of all; also what it is, of those that are named. Runs nothing."
     )
     add_flag(
         made,
         "--all",
-        "Run all that this machine can: its data is there, and a GPU where a full run needs one. Goes on past one "
-        "that fails, and ends with status 1.",
+        "Run all of the papers that this machine can: its data is there, and a GPU where a full run needs one. Goes on past "
+        "one that fails, and ends with status 1.",
     )
     add_flag(made, "--quick", "Run a small version, which shows the effect in at most three minutes on two cores.")
     made.add_argument("--seeds", type=str | None, default=None, help="Seeds in place of the declared ones: 0..9, or 0,2,5.")
     made.add_argument("--out", type=str, default="results", help="Folder of the results.")
     add_flag(made, "--again", "Run all cells anew.")
-    made.add_argument("--jobs", type=int, default=1, help="Cells at a time, each in its own process; on one GPU leave it at 1.")
+    made.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="Cells at a time, each in its own process; on one GPU 1, or with NVIDIA's Multi-Process Service about 6.",
+    )
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads of a process; with several --jobs, 1.")
     add_json(made)
     return made
@@ -63,18 +69,20 @@ def parser() -> "ArgumentParser":
 
 def _run(own: "ArgumentParser", args: Any, argv: Sequence[str]) -> int:
     from steadyrnn.experiments.registry import EXPERIMENTS
+    from steadyrnn.experiments.targets import TARGETS
 
+    known = {**EXPERIMENTS, **TARGETS}
     check_count(own, "--threads", args.threads)
     check_count(own, "--jobs", args.jobs)
-    check_names(own, "table or figure", args.ids, EXPERIMENTS)
+    check_names(own, "table, figure or target", args.ids, known)
     if len({*args.ids}) < len(args.ids):
         own.error("an ID is given twice")
     if args.list:
-        return _list(args, [EXPERIMENTS[name] for name in args.ids or EXPERIMENTS])
+        return _list(args, [known[name] for name in args.ids or known])
     if bool(args.ids) == args.all:
         own.error("give IDs or --all, and not both; --list shows what there is")
     seeds = _read_seeds(own, args.seeds)
-    chosen = [EXPERIMENTS[name] for name in args.ids] or _runnable_here(EXPERIMENTS.values(), args.quick)
+    chosen = [known[name] for name in args.ids] or _runnable_here(EXPERIMENTS.values(), args.quick)
     planned = [(one, one.work(args.quick, seeds if args.ids or one.draws(args.quick) else None)) for one in chosen]
     return _reproduce(args, planned)
 

@@ -12,7 +12,17 @@ from steadyrnn.jobs.work import Cell, Work
 
 from .published.base import Published
 
-__all__ = ["PAPERS", "VERDICTS", "Claim", "Experiment", "Judgement", "Series", "group_by_seed", "judge_numbers"]
+__all__ = [
+    "PAPERS",
+    "TARGET_VERDICTS",
+    "VERDICTS",
+    "Claim",
+    "Experiment",
+    "Judgement",
+    "Series",
+    "group_by_seed",
+    "judge_numbers",
+]
 
 PAPERS: dict[str, str] = {
     "emami": "Emami, Sahraee-Ardakan, Fletcher, Rangan. Input-Output Equivalence of Unitary and Contractive RNNs. NeurIPS 2019",
@@ -23,6 +33,8 @@ PAPERS: dict[str, str] = {
 }
 """The papers by the first word of an experiment's name."""
 
+_SOURCES = {**PAPERS, "ours": "Targets of this package, beyond the papers"}
+
 VERDICTS: dict[str, str] = {
     "seen": "our measurement shows what the paper says",
     "not seen": "our measurement does not show it",
@@ -31,6 +43,14 @@ VERDICTS: dict[str, str] = {
     "not measured": "we did not measure it: its data is not there",
 }
 """What a claim can be judged, and what it means."""
+
+TARGET_VERDICTS: dict[str, str] = {
+    "met": "the mean over seeds reaches our goal",
+    "missed": "it does not, or a run diverged",
+}
+"""What a target of ours can be judged, and what it means."""
+
+_ANY_VERDICT = (*VERDICTS, *TARGET_VERDICTS)
 
 PLACES = ("seconds", "cpu", "gpu")
 """Where an experiment runs in full: anywhere in seconds, on a CPU in minutes, or on a GPU."""
@@ -76,7 +96,7 @@ class Judgement:
     """What our numbers say about a claim.
 
     Args:
-        verdict: One of :data:`VERDICTS`.
+        verdict: One of :data:`VERDICTS`, or of :data:`TARGET_VERDICTS`.
         ours: Our figure in words, for people.
         mean: Our figure; None where it is not one number.
         spread: Standard deviation over seeds; None for fewer than two.
@@ -99,8 +119,8 @@ class Judgement:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ArgumentError(f"`verdict` must be one of {', '.join(VERDICTS)}, but is {self.verdict!r}.")
+        if self.verdict not in _ANY_VERDICT:
+            raise ArgumentError(f"`verdict` must be one of {', '.join(_ANY_VERDICT)}, but is {self.verdict!r}.")
 
 
 def judge_numbers(verdict: str, ours: str, numbers: Sequence[float], unit: str = "") -> Judgement:
@@ -210,7 +230,7 @@ class Experiment:
 
     @property
     def paper(self) -> str:
-        """The key of its paper in :data:`PAPERS`."""
+        """The key of its paper in :data:`PAPERS`, or ``ours``."""
         return self.id.partition("-")[0]
 
     @property
@@ -249,7 +269,7 @@ class Experiment:
         drawn = [series.seeds for series in (self.quick if quick else self.full) if series.seeds]
         used = sorted({seed for own in drawn for seed in (own if seeds is None else seeds)})
         header = {
-            "id": self.id, "title": self.title, "paper": PAPERS[self.paper], "place": self.place,
+            "id": self.id, "title": self.title, "paper": _SOURCES[self.paper], "place": self.place,
             "mode": "quick" if quick else "full", "seeds": used,
         }  # fmt: skip
         return Work(self.stem(quick), header, cells, partial(self._finish, self.select_claims(quick)))
@@ -275,4 +295,4 @@ def _sum_up(verdicts: Sequence[str]) -> str:
         >>> _sum_up(["seen", "different", "seen"])
         '2 seen, 1 different'
     """
-    return ", ".join(f"{verdicts.count(word)} {word}" for word in VERDICTS if word in verdicts)
+    return ", ".join(f"{verdicts.count(word)} {word}" for word in _ANY_VERDICT if word in verdicts)

@@ -143,6 +143,11 @@ _RECORDS = (
         Blueprint(_RNN, *_EXPONENTIAL, starts=_ROTATIONS),
     ),
     System(
+        "cayley", "orthogonal weight, the Cayley transform of a skew matrix",
+        "Helfrich, Willmott, Ye, ICML 2018", _elman("modrelu_real", **_INIT),
+        Blueprint(_RNN, f"{_SETS}.cayley:CayleyOrthogonal", starts=("identity", "cayley", "henaff")),
+    ),
+    System(
         "ugru", "GRU whose candidate gate is orthogonal, the exponential of a skew matrix",
         _LIN, {**_GRU_TIME, "gradient": "exact", **_INIT},
         Blueprint(_GRU, *_EXPONENTIAL, starts=_ROTATIONS),

@@ -45,15 +45,17 @@ def square_summary(sums: Mapping[str, float]) -> dict[str, float]:
     return {"loss": sums["squared_error"] / sums["count"]}
 
 
-def class_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the mean cross-entropy in nats of logits (..., N) and classes (...).
+def class_loss(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
+    r"""Return the mean cross-entropy in nats of logits (..., N) and classes (...).
+
+    With a ``smoothing`` s the target is :math:`1 - s + s/N` for the class and :math:`s/N` for each other.
 
     Example:
         >>> class_loss(torch.zeros(2, 1, 8), torch.tensor([[3], [5]]))  # ln 8
         tensor(2.0794)
     """
     _check_classes(logits, target)
-    return cross_entropy(_wide(logits).flatten(0, -2), target.flatten())
+    return cross_entropy(_wide(logits).flatten(0, -2), target.flatten(), label_smoothing=smoothing)
 
 
 def class_scores(logits: Tensor, target: Tensor) -> dict[str, Tensor]:

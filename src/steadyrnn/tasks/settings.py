@@ -229,10 +229,13 @@ class MnistSettings(StoredSettings):
         validation: Training images to hold out.
         test: Share of all 70,000 images that ``seed`` draws for the test; the others are for training. None keeps the published
             60,000 and 10,000.
+        label_smoothing: Share of each training target that all ten digits have in equal parts, from 0 and below 1. Scores of
+            validation and test are not smoothed.
     """
 
     validation: int = 5000
     test: float | None = None
+    label_smoothing: float = 0.0
 
 
 @dataclass(frozen=True)
