@@ -38,21 +38,32 @@ _CANDIDATES: dict[str, list[dict[str, Any]]] = {
 """A rotation of rectified numbers sets some of them to 0, so the uRNN with ReLU starts from the identity."""
 
 
+_UNSHRUNK: dict[str, Any] = {
+    "model.nonlinearity": "abs", "model.dropout": 0.0, "train.optimizer.lr": 3e-3, "train.optimizer.transition_lr": 3e-4,
+}  # fmt: skip
+_RECALLING: dict[str, list[dict[str, Any]]] = {
+    model: [*_CANDIDATES[model], {**_UNSHRUNK, "model.init": start}]
+    for model, start in (("rnn", "orthogonal"), ("urnn", "henaff"))
+}
+"""Of recall: with |x| gradients of a rotation keep their norm, and a number that is dropped cannot be recalled."""
+
+
 def _tuned(steps: int) -> dict[str, Any]:
     """Return what tuned runs share; the state to start from is learned, since it tells the first step from others."""
     return {**_SIZES, "model.learn_initial_state": True, "train.steps": steps, "train.schedule.name": "cosine"}
 
 
 def _series(
-    task: Mapping[str, Any], lengths: Sequence[int], searched: int, steps: int, seeds: tuple[int, ...]
-) -> tuple[Series, ...]:
-    """Return the runs as printed, a search of 600 steps at the length ``searched``, and the runs as tuned."""
+    task: Mapping[str, Any], lengths: Sequence[int], steps: int, seeds: tuple[int, ...], searched: int, tried: int,
+    candidates: Mapping[str, list[dict[str, Any]]] = _CANDIDATES,
+) -> tuple[Series, ...]:  # fmt: skip
+    """Return the runs as printed, a search of ``tried`` steps at the length ``searched``, and the runs as tuned."""
     found = list[Series]()
     for model in _LABELS:
         own = {**task, "model.name": model}
         found += [train_series(f"{model}/{n}", {**own, **_PRINTED, "task.length": n}, seeds) for n in lengths]
         shared = {**own, **_tuned(steps), "task.length": searched}
-        found.append(search_series(model, shared, _CANDIDATES[model], 600))
+        found.append(search_series(model, shared, candidates[model], tried))
         found += [train_series(f"tuned/{model}/{n}", {**shared, "task.length": n}, seeds, model) for n in lengths]
     return tuple(found)
 
@@ -171,7 +182,7 @@ _QUICK_FAILS = _fails("", 50, _above_chance(0.2, 500))
 _TABLE_3 = Experiment(
     "lin-table3", "recall of the first of 20, 50 and 100 numbers", "Table 3", "gpu", 20,
     "printed accuracies; .936 is read as 9.36 %",
-    quick=_QUICK_RECALL, full=_series(_RECALL, (20, 50, 100), 20, 6000, _SEEDS),
+    quick=_QUICK_RECALL, full=_series(_RECALL, (20, 50, 100), 6000, _SEEDS, 50, 1000, _RECALLING),
     claims=(
         *_printed_claims(3, (20, 50, 100), {"table3/rnn/100/accuracy": 9.36}),
         *(_fails(start, 20, _above_chance(0.1, 1000)) for start in _STARTS),
@@ -183,7 +194,7 @@ _TABLE_3 = Experiment(
 _FIGURE_1 = Experiment(
     "lin-fig1", "recall of the first number: curves", "Figure 1", "gpu", 7,
     "order of the models (same runs as lin-table3)",
-    quick=_QUICK_RECALL, full=_series(_RECALL, (100,), 20, 6000, _SEEDS),
+    quick=_QUICK_RECALL, full=_series(_RECALL, (100,), 6000, _SEEDS, 50, 1000, _RECALLING),
     claims=tuple(
         claim
         for start in _STARTS
@@ -201,7 +212,7 @@ _QUICK_LARGEST = _quick_series(
 _TABLE_4 = Experiment(
     "lin-table4", "k-th largest of 100, 200 and 400 numbers", "Table 4", "gpu", 30,
     "printed accuracies; the loss printed for 400 numbers is impossible",
-    quick=_QUICK_LARGEST, full=_series(_LARGEST, (100, 200, 400), 100, 10_000, _SEEDS[:3]),
+    quick=_QUICK_LARGEST, full=_series(_LARGEST, (100, 200, 400), 10_000, _SEEDS[:3], 100, 600),
     claims=(
         *_printed_claims(4, (100, 200, 400), {}),
         *(_margin(start, (100, 200, 400)) for start in _STARTS),
@@ -215,7 +226,7 @@ _TABLE_4 = Experiment(
 _FIGURE_2 = Experiment(
     "lin-fig2", "k-th largest number: curves", "Figure 2", "gpu", 8,
     "order of the models (same runs as lin-table4)",
-    quick=_QUICK_LARGEST[:2], full=_series(_LARGEST, (100,), 100, 10_000, _SEEDS),
+    quick=_QUICK_LARGEST[:2], full=_series(_LARGEST, (100,), 10_000, _SEEDS, 100, 600),
     claims=tuple(
         claim
         for start in _STARTS
