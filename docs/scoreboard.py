@@ -6,21 +6,30 @@ python docs/scoreboard.py --check    # say whether they are up to date; status 1
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from steadyrnn.errors import RunError
-from steadyrnn.experiments.base import PAPERS, VERDICTS, Experiment
+from steadyrnn.experiments.base import PAPERS, TARGET_VERDICTS, VERDICTS, Experiment
 from steadyrnn.experiments.picture import render_picture
 from steadyrnn.experiments.registry import EXPERIMENTS
 from steadyrnn.experiments.standing import Standing, find_standing
+from steadyrnn.experiments.targets import TARGETS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scoreboard.md"
 PICTURES = ROOT / "docs" / "pictures" / "scoreboard"
 RESULTS = ROOT / "results"
-MARKS = {"seen": "✓ seen", "not seen": "✗ not seen", "different": "≠ different", "not measured": "– not measured"}
+MARKS = {
+    "seen": "✓ seen",
+    "not seen": "✗ not seen",
+    "different": "≠ different",
+    "not measured": "– not measured",
+    "met": "✓ met",
+    "missed": "✗ missed",
+}
+ALL = {**EXPERIMENTS, **TARGETS}
 COLUMNS = ("ID", "verdict", "claim", "published", "ours")  # what does not fit beside is scrolled to: never the verdict
 INTRODUCTION = """# Scoreboard
 
@@ -34,11 +43,21 @@ command, environment and all numbers. `steadyrnn reproduce ID` runs it, or print
 ± is the standard deviation over seeds; a row without seeds draws nothing at random. A row that was not run names its price.
 A quick run is a demonstration: a smaller problem than the paper's, with settings chosen so that the effect can show, and
 often one seed. Only a full run is evidence.
-[Commands and pictures](#commands-and-pictures) are below the table.
+[Our own targets](#our-own-targets) and [commands and pictures](#commands-and-pictures) are below the table.
 
 {summary}
 """
 
+TARGET_COLUMNS = ("ID", "verdict", "target", "goal (best published)", "ours")
+TARGET_INTRODUCTION = """## Our own targets
+
+Goals beyond the papers, and rivals on the same data. The best published numbers are those of orthogonal and spectral
+recurrent networks. All settings are chosen on validation data; a score is the mean of three seeds on the test data.
+
+{verdicts}
+
+{summary}
+"""
 PICTURE_NOTE = """\
 A shaded area or an error bar is the standard deviation over seeds; on a logarithmic axis it reaches by the same factor
 down as up. A gap in a line is a run that diverged, or a value of exactly 0 on a logarithmic axis.
@@ -47,7 +66,7 @@ down as up. A gap in a line is a run that diverged, or a value of exactly 0 on a
 
 def find_standings(folder: Path) -> dict[str, Standing]:
     """Return where each experiment stands; a damaged file stops the program."""
-    found = {name: find_standing(one, folder) for name, one in EXPERIMENTS.items()}
+    found = {name: find_standing(one, folder) for name, one in ALL.items()}
     damaged = [standing.verdict for standing in found.values() if standing.state == "damaged"]
     if damaged:
         raise SystemExit(f"docs/scoreboard.py: {damaged[0]}")
@@ -63,21 +82,36 @@ def draw(folder: Path) -> dict[str, bytes]:
         except RunError as error:
             raise SystemExit(f"docs/scoreboard.py: {error}") from None
         if picture is not None:
-            pictures[f"{EXPERIMENTS[name].stem(standing.state == 'quick')}.svg"] = picture
+            pictures[f"{ALL[name].stem(standing.state == 'quick')}.svg"] = picture
     return pictures
 
 
 def build(folder: Path) -> str:
     """Return the page from the results in a folder."""
     found = find_standings(folder)
-    rows = [row for name, one in EXPERIMENTS.items() for row in list_rows(one, found[name])]
-    verdicts = "\n".join(f"- **{MARKS[word]}**: {meaning}." for word, meaning in VERDICTS.items())
-    head = INTRODUCTION.format(verdicts=verdicts, summary=sum_up(found))
-    papers = "\n".join(f"- `{name}`: {title}." for name, title in PAPERS.items())
-    table = "\n".join(f"| {' | '.join(map(escape, row))} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
-    parts = [show(one, found[name]) for name, one in EXPERIMENTS.items() if found[name].record is not None]
-    tail = "\n".join(["## Commands and pictures\n", PICTURE_NOTE, *parts]) if parts else ""
-    return f"{head}\n{table}\n\nThe first word of an ID is the paper:\n\n{papers}\n" + (f"\n{tail}" if parts else "")
+    papers, ours = ({name: found[name] for name in group} for group in (EXPERIMENTS, TARGETS))
+    head = INTRODUCTION.format(verdicts=explain(VERDICTS), summary=sum_up(papers, "tables and figures", VERDICTS))
+    names = "\n".join(f"- `{name}`: {title}." for name, title in PAPERS.items())
+    parts = [
+        f"{head}\n{tabulate(COLUMNS, papers)}",
+        f"The first word of an ID is the paper:\n\n{names}",
+        TARGET_INTRODUCTION.format(verdicts=explain(TARGET_VERDICTS), summary=sum_up(ours, "targets", TARGET_VERDICTS)),
+        tabulate(TARGET_COLUMNS, ours),
+    ]
+    shown = [show(one, found[name]) for name, one in ALL.items() if found[name].record is not None]
+    tail = [f"\n{text}" for text in ["\n".join(["## Commands and pictures\n", PICTURE_NOTE, *shown])] if shown]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n" + "".join(tail)
+
+
+def explain(verdicts: Mapping[str, str]) -> str:
+    """Return what each verdict means, as a list."""
+    return "\n".join(f"- **{MARKS[word]}**: {meaning}." for word, meaning in verdicts.items())
+
+
+def tabulate(columns: Sequence[str], found: Mapping[str, Standing]) -> str:
+    """Return the table of some experiments."""
+    rows = [row for name, standing in found.items() for row in list_rows(ALL[name], standing)]
+    return "\n".join(f"| {' | '.join(map(escape, row))} |" for row in [columns, ["---"] * len(columns), *rows])
 
 
 def show(one: Experiment, standing: Standing) -> str:
@@ -124,21 +158,23 @@ def spread(ours: dict[str, Any]) -> str:
     return "".join(parts)
 
 
-def sum_up(found: dict[str, Standing]) -> str:
+def sum_up(found: Mapping[str, Standing], things: str, verdicts: Mapping[str, str]) -> str:
     """Return how much was run, and what came out, in a sentence."""
     states = Counter(standing.state for standing in found.values())
-    ways = [f"Claims of {state} runs: {_count_verdicts(found, state)}." for state in ("full", "quick") if states[state]]
+    ways = [
+        f"Claims of {state} runs: {_count_verdicts(found, state, verdicts)}." for state in ("full", "quick") if states[state]
+    ]
     return " ".join([
-        f"Of {len(found)} tables and figures {states['full']} were run in full and {states['quick']} in the quick form; "
+        f"Of {len(found)} {things} {states['full']} were run in full and {states['quick']} in the quick form; "
         f"{states['never run'] + states['not yet runnable']} were not run.",
         *ways,
     ])  # fmt: skip
 
 
-def _count_verdicts(found: dict[str, Standing], state: str) -> str:
+def _count_verdicts(found: Mapping[str, Standing], state: str, verdicts: Mapping[str, str]) -> str:
     records = [standing.record for standing in found.values() if standing.record is not None and standing.state == state]
-    verdicts = Counter(claim["verdict"] for record in records for claim in record["claims"])
-    return ", ".join(f"{verdicts[word]} {word}" for word in VERDICTS)
+    counts = Counter(claim["verdict"] for record in records for claim in record["claims"])
+    return ", ".join(f"{counts[word]} {word}" for word in verdicts)
 
 
 def escape(cell: str) -> str:

@@ -10,17 +10,18 @@ import pytest
 
 from steadyrnn.experiments.base import Experiment
 from steadyrnn.experiments.registry import EXPERIMENTS
+from steadyrnn.experiments.targets import TARGETS
 from tests.cli.program import Program
 
 
-def test_the_list_has_every_table_and_figure_with_state_and_price(program: Program) -> None:
+def test_the_list_has_every_table_figure_and_target_with_state_and_price(program: Program) -> None:
     found = program("reproduce", "--list", "--json").json["experiments"]
-    assert [*found] == [*EXPERIMENTS]
+    assert [*found] == [*EXPERIMENTS, *TARGETS]
     assert {one["state"] for one in found.values()} <= {"never run", "not yet runnable"}
     assert found["zhang-table4"]["price"] == "CPU 240 min"
     assert found["zhang-table2"]["price"].startswith("GPU ")
     out = program("reproduce", "--list").out
-    assert all(name in out for name in EXPERIMENTS)
+    assert all(name in out for name in (*EXPERIMENTS, *TARGETS))
 
 
 def test_the_list_imports_no_torch(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_seeds_are_a_range_or_a_list(program: Program, text: str, seeds: list[in
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        ("lin-tabel1", 2, "there is no table or figure 'lin-tabel1'. Did you mean `lin-table1`?"),
+        ("lin-tabel1", 2, "there is no table, figure or target 'lin-tabel1'. Did you mean `lin-table1`?"),
         ("lin-table2 --jobs 0", 2, "--jobs"),
         ("", 2, "give IDs or --all, and not both; --list shows what there is"),
         ("lin-table1 --all", 2, "give IDs or --all, and not both; --list shows what there is"),

@@ -11,8 +11,10 @@ import pytest
 
 from steadyrnn.experiments.base import Experiment
 from steadyrnn.experiments.registry import EXPERIMENTS
+from steadyrnn.experiments.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
+ALL = {**EXPERIMENTS, **TARGETS}
 PAGE = (ROOT / "docs" / "scoreboard.md").read_text(encoding="utf-8")
 
 
@@ -38,10 +40,10 @@ def test_the_page_is_up_to_date(scoreboard: Any) -> None:
     assert scoreboard.build(ROOT / "results") == PAGE, "run python docs/scoreboard.py"
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_table_and_figure_is_on_the_page(name: str) -> None:
+@pytest.mark.parametrize("name", ALL)
+def test_every_table_figure_and_target_is_on_the_page(name: str) -> None:
     found = rows(PAGE, name)
-    paths = [path for quick in (False, True) if (path := stored(EXPERIMENTS[name], quick)).exists()]
+    paths = [path for quick in (False, True) if (path := stored(ALL[name], quick)).exists()]
     if paths:
         claims = json.loads(paths[0].read_bytes())["claims"]
         assert len(found) == len(claims)
@@ -52,7 +54,7 @@ def test_every_table_and_figure_is_on_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_committed_result_fits_the_record_of_its_experiment(quick: bool) -> None:
-    for one in EXPERIMENTS.values():
+    for one in ALL.values():
         if stored(one, quick).exists():
             record, work = json.loads(stored(one, quick).read_bytes()), one.work(quick)
             assert record["config"]["cells"] == {cell.name: cell.to_dict() for cell in work.cells}
@@ -89,7 +91,7 @@ def test_a_record_without_curves_has_no_picture_and_no_link_to_one(scoreboard: A
 
 def test_the_command_of_every_record_is_on_the_page() -> None:
     for path in (ROOT / "results").glob("*.json"):
-        if path.stem in EXPERIMENTS:
+        if path.stem in ALL:
             assert f"`{' '.join(json.loads(path.read_bytes())['made']['command'])}`" in PAGE
 
 
@@ -112,7 +114,8 @@ def test_another_verdict_changes_the_page(scoreboard: Any, tmp_path: Path) -> No
 def test_without_results_every_row_says_so(scoreboard: Any, tmp_path: Path) -> None:
     page = scoreboard.build(tmp_path)
     assert "33 were not run" in page
-    assert all(len(rows(page, name)) == 1 for name in EXPERIMENTS)
+    assert f"Of {len(TARGETS)} targets 0 were run in full" in page
+    assert all(len(rows(page, name)) == 1 for name in ALL)
     assert "not run yet" in rows(page, "lin-table2")[0]
 
 

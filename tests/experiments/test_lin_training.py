@@ -68,7 +68,7 @@ def test_a_tuned_run_has_the_settings_of_its_search(one: Experiment, quick: bool
     for part in series.values():
         if part.after is not None:
             search = series[part.after]
-            assert 2 <= len(search.arguments["candidates"]) <= 4
+            assert 2 <= len(search.arguments["candidates"]) <= 5
             free = {"task.length", "task.bptt"}
             shared, own = (
                 {key: value for key, value in found.arguments["settings"].items() if key not in free}

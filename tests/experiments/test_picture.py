@@ -56,6 +56,23 @@ def test_a_label_that_several_lines_have_stands_once() -> None:
     assert found.count("descent") == 1
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_a_label_looks_the_same_in_every_panel(style: str) -> None:
+    """A model that diverged has no line in one panel; the others must not take its colour there."""
+
+    def panel(*labels: str) -> Panel:
+        return Panel("Loss", Axis("step"), Axis("loss"), [Line(label, [0, 1], [1.0, 0.5], style=style) for label in labels])
+
+    def colors(one: Panel, *others: Panel) -> set[str]:
+        picture = render_picture(make_record(*others, one))
+        assert picture is not None
+        return {color for color in ("#0072b2", "#d55e00", "#009e73") if color in picture.decode().lower()}
+
+    both = panel("diverging", "steady")
+    assert colors(panel("steady"), both) == colors(both) == {"#0072b2", "#d55e00"}
+    assert colors(panel("steady")) == {"#0072b2"}
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_stored_record_gives_the_same_bytes_with_any_settings(name: str) -> None:
     one = render_picture(RECORDS[name])

@@ -115,8 +115,9 @@ def _draw_figure(record: Mapping[str, Any], panels: Sequence[Panel]) -> "Figure"
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     figure = Figure(figsize=(width * columns, height * rows + 0.4), layout=layout)
     grid = figure.subfigures(rows, columns, squeeze=False).flatten()
+    known = [*dict.fromkeys(line.label for panel in panels for line in panel.lines)]  # one look each, in every panel
     for panel, part, legend in zip(panels, grid, legends, strict=False):
-        _draw_panel(panel, part, legend[0])
+        _draw_panel(panel, part, legend[0], known)
     quick = " (quick run)" if record["mode"] == "quick" else ""
     place = str(record["place"]).replace(" ", "\N{NO-BREAK SPACE}")
     title = f"{record['id']}{quick}: {record['title']} ({place})"
@@ -131,7 +132,7 @@ def _arrange_legend(panel: Panel, width: float) -> tuple[int, int]:
     return columns, math.ceil(len(labels) / columns)
 
 
-def _draw_panel(panel: Panel, part: "SubFigure", legend_columns: int) -> None:
+def _draw_panel(panel: Panel, part: "SubFigure", legend_columns: int, known: Sequence[str]) -> None:
     axes = part.add_subplot()
     axes.set_title(textwrap.fill(panel.title, 62), fontsize=9)
     axes.set_axisbelow(True)
@@ -141,10 +142,11 @@ def _draw_panel(panel: Panel, part: "SubFigure", legend_columns: int) -> None:
         axes.locator_params(axis="x", integer=True)
     axes.set_ylim(*_limits(panel))  # first: what is drawn later does not move it
     labels = [*dict.fromkeys(line.label for line in panel.lines)]
-    for index, label in enumerate(labels):
+    for slot, label in enumerate(labels):
         alike = [line for line in panel.lines if line.label == label]
         for number, line in enumerate(alike):
-            look = _Look(index, len(labels), label if number == 0 else "_", len(alike) == 1, panel.y.scale == "log")
+            named = label if number == 0 else "_"
+            look = _Look(known.index(label), slot, len(labels), named, len(alike) == 1, panel.y.scale == "log")
             _DRAW[line.style](line, look, axes)
     for index, mark in enumerate(panel.marks):
         _draw_mark(mark, index, axes)
@@ -168,9 +170,10 @@ def _set_axis(axes: "Axes", name: Literal["x", "y"], axis: Axis) -> None:
 
 @dataclass(frozen=True)
 class _Look:
-    """How a line looks: which of how many labels it has, what the legend gets, whether it has its label alone."""
+    """How a line looks: by its label's number in the picture, its place among those of its panel, what the legend gets."""
 
     index: int
+    slot: int
     count: int
     label: str
     alone: bool
@@ -188,7 +191,7 @@ class _Look:
 def _draw_bars(line: Line, look: _Look, axes: "Axes") -> None:
     places = sorted({*line.x})
     width = 0.8 * min((after - before for before, after in pairwise(places)), default=1.0) / look.count
-    x = [one + (look.index - (look.count - 1) / 2) * width for one in line.x]
+    x = [one + (look.slot - (look.count - 1) / 2) * width for one in line.x]
     hatch = ("", "//", "..", "xx")[look.index % 4]
     axes.bar(x, _heights(line), 0.92 * width, color=look.color, hatch=hatch, edgecolor="white", label=look.label)
     if line.spread is not None:

@@ -136,7 +136,7 @@ DIGITS = (
         "97.7 % (Spectral-RNN)", 12, _SMALL_SPECTRAL,
     ),
     _target(
-        "pixel-16k", _PIXELS, _WORDS, _spectral(100, ((256, 24), (192, 32), (128, 48))), 99.0, 16_000, "98.89 % (asRNN)", 14,
+        "pixel-16k", _PIXELS, _WORDS, _spectral(100, ((256, 24), (192, 32), (160, 40))), 99.0, 16_000, "98.89 % (asRNN)", 14,
         _SMALL_SPECTRAL,
     ),
     _target(

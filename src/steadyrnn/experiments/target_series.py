@@ -54,7 +54,8 @@ def make_target(
     quick_data: tuple[str, ...] | None = None, where: str = "gpu",
 ) -> Experiment:  # fmt: skip
     """Return a target as an experiment whose paper is ours; ``best`` is the best published number and whose."""
+    goals = "; ".join(claim.says for claim in claims)
     return Experiment(
-        f"ours-{name}", title, best, where, minutes, "our goal", quick=tuple(quick), full=tuple(full), claims=tuple(claims),
+        f"ours-{name}", title, best, where, minutes, goals, quick=tuple(quick), full=tuple(full), claims=tuple(claims),
         quick_claims=tuple(quick_claims), data=data, quick_data=quick_data,
     )  # fmt: skip
