@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "mathml",
     "package_modules",
+    "source_navigation",
 ]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
