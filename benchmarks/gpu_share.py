@@ -70,7 +70,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--processes", default="1,4,8", help="how many at a time")
+    parser.add_argument("--processes", default="1,6", help="how many at a time")
     parser.add_argument("--control", default=CONTROL, help="the program that starts the service")
     chosen = parser.parse_args()
     if chosen.serve:

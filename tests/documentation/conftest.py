@@ -1,5 +1,6 @@
 """The documentation, built once for all tests of it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Return the folder with the pages; the workers of a parallel run share it."""
+    """Return the folder with the pages; the workers of a parallel run share it. STEADYRNN_SITE names one that is built."""
+    if built := os.environ.get("STEADYRNN_SITE"):
+        return Path(built)
     for needed in ("sphinx", "furo", "myst_parser", "math_core"):
         pytest.importorskip(needed, reason="needs the extra `docs`")
     base = tmp_path_factory.getbasetemp()
