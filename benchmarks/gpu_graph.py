@@ -41,9 +41,6 @@ def recipes() -> dict[str, tuple[torch.nn.Module, Any, TrainSettings]]:
         "addition 784, spectral leaky_relu 512, batch 128": (
             last(sr.RNN(2, 512, nonlinearity="leaky_relu", transition=spectral)), make_task("addition", length=784),
             settings(128)),
-        "addition 784, spectral leaky_relu 128, batch 128": (
-            last(sr.RNN(2, 128, nonlinearity="leaky_relu", transition=spectral)), make_task("addition", length=784),
-            settings(128)),
         "addition 784, cayley adaptive_tanh 256, batch 128, rmsprop": (
             last(sr.RNN(2, 256, nonlinearity=saturation, transition="cayley")), make_task("addition", length=784),
             settings(128, "rmsprop")),

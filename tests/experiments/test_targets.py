@@ -86,6 +86,12 @@ def test_every_candidate_keeps_the_budget(one: Experiment, most: int) -> None:
         assert 0.75 * most <= count <= most  # a much smaller one would be another target's
 
 
+@pytest.mark.parametrize("name", ["ours-rivals-pixel", "ours-rivals-permuted"])
+def test_rivals_are_of_one_size(name: str) -> None:
+    models = [build_model(one.model, INTERFACES[one.task_name]) for one in configurations(TARGETS[name], quick=False)]
+    assert all(67_000 <= sum(parameter.numel() for parameter in model.parameters()) <= 70_000 for model in models)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ours-addition-1000", "ours-copy-2000"])
 def test_a_quick_run_meets_its_goal(name: str, tmp_path: Path) -> None:
@@ -114,6 +120,18 @@ def test_the_mean_of_all_seeds_must_reach_the_goal(scores: list[float | None], h
     assert judge_goal(runs("a", *scores) | runs("ab", 0.5), "a", "accuracy", 98.0, higher, 100.0).verdict == verdict
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(3, "met"), (4, "met"), (2, "missed"), (1, "missed")])
+def test_fewer_seeds_than_wanted_meet_no_goal(count: int, verdict: str) -> None:
+    assert judge_goal(runs("a", *[0.99] * count), "a", "accuracy", 98.0, True, 100.0, seeds=3).verdict == verdict
+
+
+@pytest.mark.parametrize("one", TARGETS.values(), ids=TARGETS)
+def test_every_goal_wants_three_seeds_in_full_and_one_in_quick(one: Experiment) -> None:
+    for quick, seeds in ((False, 3), (True, 1)):
+        goals = [claim.arguments["seeds"] for claim in one.select_claims(quick) if "goal" in claim.arguments]
+        assert goals == [seeds] * len(goals)
+
+
 def test_a_goal_is_compared_before_it_is_rounded() -> None:
     found = judge_goal(runs("a", 0.97399), "a", "accuracy", 97.4, True, 100.0, "%")
     assert found.verdict == "missed"
@@ -124,6 +142,7 @@ def test_a_goal_is_compared_before_it_is_rounded() -> None:
 def test_the_largest_network_must_keep_the_budget(counts: tuple[int, ...], verdict: str) -> None:
     cells = {f"a/seed{seed}": {"parameters": count} for seed, count in enumerate(counts)}
     assert judge_budget(cells, "a", 10).verdict == verdict
+    assert judge_budget({}, "a", 10).verdict == "missed"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +152,21 @@ def test_the_largest_network_must_keep_the_budget(counts: tuple[int, ...], verdi
 def test_the_leader_is_ahead_of_every_rival(ours: float | None, theirs: float | None, verdict: str) -> None:
     cells = runs("a", ours) | runs("b", theirs) | runs("c", 0.05)
     assert judge_leader(cells, "a", ["b", "c"], "accuracy").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ([0.5, 0.5, 0.5], [0.99, None, 0.99], "missed"), ([0.9, 0.9], [0.8, None], "met"), ([0.9, None], [0.8, 0.8], "missed"),
+        ([0.9], [0.8, 0.8], "missed"), ([], [0.8], "missed"),
+    ],
+)  # fmt: skip
+def test_a_rival_counts_by_the_seeds_that_it_finished(
+    ours: list[float | None], theirs: list[float | None], verdict: str
+) -> None:
+    found = judge_leader(runs("a", *ours) | runs("b", *theirs), "a", ["b"], "accuracy")
+    assert found.verdict == verdict
+    assert ("diverged" in found.ours) == (None in [*ours, *theirs])
 
 
 @pytest.mark.parametrize(

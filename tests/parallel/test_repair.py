@@ -1,6 +1,11 @@
 """One rank's part: how far its end moves, what its steps start from, and how many inputs its gradients see."""
 
 import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -9,6 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import steadyrnn as sr
+from steadyrnn.bounds.parts import Part, part_errors
+from steadyrnn.engines.base import Recurrence, Windows
 from steadyrnn.parallel.gradients import gradient_norms
 from steadyrnn.parallel.plan import Request, list_ways
 from steadyrnn.parallel.repair import Repair
@@ -73,6 +80,63 @@ def test_an_end_that_stayed_at_first_moves_from_where_the_own_run_left_it() -> N
     assert again == pytest.approx(0.1 * 0.9**60, rel=0, abs=rounding)
     assert last == pytest.approx(again, rel=0, abs=rounding)
     assert rounding < 1e-3 * again  # which is what the test can see
+
+
+class Rounded(dict[str, Any]):
+    """Engines whose every step of a scalar line is off by ``error`` times a sign, one for each row of a run."""
+
+    def __init__(self, error: float, signs: Callable[[int], list[float]]) -> None:
+        super().__init__()
+        self.error, self.signs = error, signs
+
+    def __missing__(self, name: str) -> "Rounded":
+        return self
+
+    def run(self, part: Recurrence) -> tuple[Tensor, tuple[Tensor]]:
+        state, states = part.state[0], []
+        off = self.error * torch.tensor(self.signs(part.input.shape[1]), dtype=state.dtype).unsqueeze(1)
+        for x in part.input:
+            states.append(state := 0.9 * state + x.sum(-1, keepdim=True) + off)
+        return torch.stack(states), (state,)
+
+
+def worst_of_two_passes() -> Callable[[int], list[float]]:
+    """Return signs by which the last window and the one before are off in opposite directions, in two passes."""
+    passes = iter([[-1.0, -1.0, -1.0], [1.0, -1.0, -1.0]])
+    return lambda rows: next(passes, [1.0, 1.0, -1.0]) if rows == 3 else [-1.0] * rows
+
+
+@pytest.mark.parametrize("seed", [None, *range(40)])
+def test_a_part_in_windows_is_within_one_rounding_of_its_bound(seed: int | None) -> None:
+    """With sweeps, the pass before may be off in the other direction: of what links windows only the last one counts."""
+    draw, error, chunk = random.Random(seed), 1e-3, 40
+    inputs = 0.0 if seed is None else 0.01
+    x = inputs * torch.tensor([[[draw.uniform(-1, 1)] * 5] for _ in range(3 * chunk)], dtype=torch.float64)
+    signs = worst_of_two_passes() if seed is None else lambda rows: [draw.choice([-1.0, 1.0]) for _ in range(rows)]
+    engines, layer = Rounded(error, signs), line().double()
+    tol = 1e-9 if seed is None else draw.choice([1e-9, 1e-3, 1.0])
+    request = Request(tol, chunk, None, "not asked for", linked=True)
+    proven = sr.to_parallel(layer, tol, chunk)._proven
+    run = layer._recurrence(x, (torch.zeros(1, 1, dtype=torch.float64),), "_l0", None, False, False)
+    certificate, bounds = list_ways(run, proven.certificates[0], request)[0]
+    bounds = replace(bounds, radius=200.0).with_inputs(bounds.inputs)  # of the true states
+    roomy = mock.patch("steadyrnn.parallel.run.plan_windows", return_value=(Windows(0, chunk, 3), False))
+    with torch.no_grad(), roomy, mock.patch.multiple("steadyrnn.parallel.run", ENGINES=engines):
+        result = run_part(run, "auto", certificate, bounds, proven.sizes[0], request, None)
+        least = 2 * chunk if seed is None else draw.choice([1, chunk, 2 * chunk])
+        part = Repair(run, "auto", result, certificate, bounds, request, least)
+        limit = error / (1 - 0.9)
+        start = draw.uniform(-100, 100)
+        if seed is None:  # so that both runs agree at the step at which they are compared
+            start = (float(result.output[least - 1]) + limit * (1 - 0.9**least)) / 0.9**least
+        with mock.patch.multiple("steadyrnn.parallel.repair", ENGINES=engines):
+            part.receive((torch.full((1, 1), start, dtype=torch.float64),), math.inf)
+    states, state = [], start
+    for step in x.sum(-1).flatten().tolist():
+        states.append(state := 0.9 * state + step)
+    found = max(abs(a - b) for a, b in zip(part.output().flatten().tolist(), states, strict=True))
+    bound = part_errors(certificate.best.rate, [Part(1, 0, 0.0, 0.0, 0.0), part.part(0.0)])[1]
+    assert found <= bound + limit * (1 + 1e-9)
 
 
 def test_steps_start_from_states_that_are_no_outputs() -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["render_picture", "write_picture"]
 
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Of Okabe and Ito: people with any colour vision can tell them apart."""
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+"""Of Okabe and Ito, and grey: people with any colour vision can tell them apart."""
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = "osD^vPX*"
 _MARK_DASHES: tuple[Any, ...] = ((0, (7, 3)), (0, (1, 2)), (0, (7, 2, 1, 2)), (0, (3, 2)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .base import Experiment, Series
+from .base import Claim, Experiment, Series
 from .target_series import claim_budget, claim_goal, make_target, search_and_train
 from .trained_series import make_claim, train_series
 
@@ -53,6 +53,13 @@ _SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _claim_learning(model: str) -> Claim:
+    """Return what the quick form shows: that a small network learns something."""
+    return claim_goal(
+        model, 50.0, "56 steps, 300 updates", score="accuracy", higher=True, factor=100.0, unit="%", seeds=1
+    )  # fmt: skip
+
+
 def _target(
     name: str, task: Mapping[str, Any], words: str, series: tuple[Series, ...], goal: float, budget: int, best: str,
     minutes: float, network: Mapping[str, Any],
@@ -63,8 +70,7 @@ def _target(
     return make_target(
         name, f"{words} with at most {budget:,} parameters", best, minutes, series,
         [claim_goal(model, goal, best, score="accuracy", higher=True, factor=100.0, unit="%"), claim_budget(model, budget)],
-        [small], [claim_goal(model, 50.0, "56 steps, 300 updates", score="accuracy", higher=True, factor=100.0, unit="%")],
-        data=("mnist",),
+        [small], [_claim_learning(model)], data=("mnist",),
     )  # fmt: skip
 
 
@@ -89,7 +95,7 @@ _RIVALS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         },
         _rates((1e-3, 1e-4), (7e-4, 7e-5)),
     ),
-    "ornn": ({"model.name": "ornn", "model.width": 256, "model.reflectors": 128}, _rates((1e-3, 1e-3), (1e-3, 1e-4))),
+    "ornn": ({"model.name": "ornn", "model.width": 356, "model.reflectors": 356}, _rates((1e-3, 1e-3), (1e-3, 1e-4))),
     "irnn": ({"model.name": "irnn", "model.width": 256}, [{"train.optimizer.lr": lr} for lr in (1e-4, 1e-5)]),
     "lstm": (
         {"model.name": "lstm", "model.width": 128, "model.forget_bias": 1.0},
@@ -97,14 +103,14 @@ _RIVALS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "gru": ({"model.name": "gru", "model.width": 148}, [{"train.optimizer.lr": lr} for lr in (3e-3, 1e-3)]),
 }  # fmt: skip
-"""Rivals of about 68,000 parameters (oRNN 36,000), without dropout and smoothing, as their papers train them."""
+"""Rivals of 67,000 to 70,000 parameters, without dropout and smoothing, as their papers train them."""
 
 
 def _compare(name: str, task: Mapping[str, Any], words: str, minutes: float) -> Experiment:
     """Return the comparison of the rivals, with the same data, steps and search."""
     shared = {**task, "train.epochs": 30}
     ours = search_and_train(
-        "asrnn-smoothed", {**shared, **_SATURATING, **_SMOOTHED, "model.width": 256}, _dropped(0.4)[:2], 3 * _EPOCH
+        "asrnn-smoothed", {**shared, **_SATURATING, **_SMOOTHED, "model.width": 256}, _dropped(0.4), 3 * _EPOCH
     )
     full = [*ours]
     for rival, (own, candidates) in _RIVALS.items():
@@ -118,10 +124,9 @@ def _compare(name: str, task: Mapping[str, Any], words: str, minutes: float) -> 
         "leader", "With dropout and smoothed targets the asRNN is more accurate than every rival", "goal: the first of all",
         "rivals run here, 30 epochs each", judge, first="asrnn-smoothed", then=[*_RIVALS], score="accuracy",
     )  # fmt: skip
-    learns = claim_goal("gru", 50.0, "56 steps, 300 updates", score="accuracy", higher=True, factor=100.0, unit="%")
     return make_target(
         name, f"{words}: rivals of about 68,000 parameters", "same data, steps and search for all", minutes, full, [lead],
-        small, [learns], data=("mnist",),
+        small, [_claim_learning("gru")], data=("mnist",),
     )  # fmt: skip
 
 

@@ -28,12 +28,16 @@ def search_and_train(
 
 
 def claim_goal(
-    series: str, goal: float, best: str, *, score: str, higher: bool, factor: float = 1.0, unit: str = ""
+    series: str, goal: float, best: str, *, score: str, higher: bool, factor: float = 1.0, unit: str = "",
+    seeds: int = len(SEEDS),
 ) -> Claim:  # fmt: skip
-    """Return the claim that the mean test score of a series is at least as good as a goal; ``best`` is the best published."""
+    """Return the claim that the mean test score of a series, of so many seeds, is at least as good as a goal.
+
+    ``best`` is the best published number, or what the goal refers to.
+    """
     word = "at least" if higher else "at most"
     shown = f"{goal:g}{' ' + unit if unit else ''}"
-    judged = {"model": series, "score": score, "goal": goal, "higher": higher, "factor": factor, "unit": unit}
+    judged = {"model": series, "score": score, "goal": goal, "higher": higher, "factor": factor, "unit": unit, "seeds": seeds}
     return Claim(
         f"{series}/goal", f"{series}: test {score} of {word} {shown}", f"goal: {word} {shown}", best, f"{_GOALS}:judge_goal",
         arguments=judged,

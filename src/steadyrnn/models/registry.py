@@ -144,7 +144,7 @@ _RECORDS = (
     ),
     System(
         "cayley", "orthogonal weight, the Cayley transform of a skew matrix",
-        "Helfrich, Willmott, Ye, ICML 2018", _elman("modrelu_real", **_INIT),
+        "after Helfrich, Willmott, Ye, ICML 2018", _elman("modrelu_real", **_INIT),
         Blueprint(_RNN, f"{_SETS}.cayley:CayleyOrthogonal", starts=("identity", "cayley", "henaff")),
     ),
     System(

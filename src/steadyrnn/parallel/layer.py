@@ -49,7 +49,7 @@ def run_part_of_layer(
     (run, gates, ways), table = line.together(begin, lambda start: numbers_of_ways(start[2], request), width)
     certificate, bounds = agree_on_way(ways, table)
     steps = [line.steps[rank] for rank in line.members]
-    own, least = request._replace(tol=part_tolerance(request.tol, certificate.best.rate, steps)), 0
+    own, least = request._replace(tol=part_tolerance(request.tol, certificate.best.rate, steps), linked=True), 0
     norms: tuple[GradientNorm, ...] = ()
     if request.refusal is None:
         norms = gradient_norms(certificate, bounds.radius, bounds.states, bounds.inputs)

@@ -59,6 +59,7 @@ class Request(NamedTuple):
     decay: tuple[float, ...] = ()  # how fast powers of its weight shrink
     cold: bool = False  # whether its initial state is known to be zero
     meanwhile: Callable[[], None] | None = None  # what to start on the device before results are waited for
+    linked: bool = False  # whether its states are compared with another run's: see Note [mathematics], section 6.7
 
 
 @dataclass

@@ -69,11 +69,11 @@ def run_part(
     kinked = request.refusal is None and is_kinked(certificate) and is_kept(run.tensors)
     parallel = WindowRun(
         run, requested, windows, certificate.best, bounds.radius, kinked, not bounds.flat, request.meanwhile,
-        gates if fused else None,
+        gates if fused else None, request.linked,
     )  # fmt: skip
     # Before the truncation is read: it is still on its way from the device, and mostly it is small enough.
     state, rounding, local = finish(parallel, certificate, sizes, bounds)
-    while (truncation := parallel.truncation) > request.tol:
+    while (truncation := parallel.truncation) > request.tol and parallel.sweeps < windows.number:  # then all are exact
         parallel.sweep()
     if parallel.sweeps:
         state, rounding, local = finish(parallel, certificate, sizes, bounds)
@@ -164,6 +164,8 @@ class WindowRun:
         meanwhile: What to start on the device before results are waited for.
         gates: Where one kernel is to run all windows, the recurrence's
             :func:`~steadyrnn.engines.cuda.loops.windows.input_part`, which that kernel's ``refusal`` must allow.
+        linked: Whether another run's state is compared with one of its outputs, and bounds those behind it. Then the bound
+            after a sweep is made of the mismatches of that pass alone, as in :func:`~steadyrnn.bounds.memory.boundary_errors`.
 
     Example:
         >>> from steadyrnn.bounds.norms import TwoNorm
@@ -189,6 +191,7 @@ class WindowRun:
         measure: bool = True,
         meanwhile: Callable[[], None] | None = None,
         gates: Tensor | None = None,
+        linked: bool = False,
     ) -> None:
         windows.check(recurrence.input.shape[0])
         if recurrence.reverse:
@@ -198,7 +201,7 @@ class WindowRun:
         self.lengths = lengths_of(recurrence)
         self.choice: Choice | None = None
         self.sweeps = 0
-        self.remember, self.measure, self.meanwhile = remember, measure, meanwhile
+        self.remember, self.measure, self.meanwhile, self.linked = remember, measure, meanwhile, linked
         self.earlier: list[Pass] = []
         self.fused = None if gates is None else FusedWindows(recurrence, gates, windows, measure, is_kept(recurrence.tensors))
         if self.fused is not None:
@@ -273,7 +276,10 @@ class WindowRun:
             squares = None if self.fused is None else self.fused.largest_square()
             found = largest_norm(output) if squares is None else norm_of_square(squares, output.shape[2], torch.float32)
             self.largest = found if math.isnan(found) else max(self.largest, found)
-        known = self.contraction.rate, self.windows, self.radius, self._running
+        radius = self.radius
+        if self.linked and before is not None:  # the pass before, of which nothing is left, may be off in the other direction
+            before, radius = None, math.inf
+        known = self.contraction.rate, self.windows, radius, self._running
         # not `self`, which would keep all its tensors until the errors are read
         return Pass(start, output, end, Deferred(lambda: start_errors(measured.value(), before, *known)))
 

@@ -66,8 +66,8 @@ class Ranks:
         """
         if not self.joined:
             return
-        self.agree(lambda: _check_nccl(device))
-        told: list[list[str]] = [own for own, _ in self.gather([device.type, _identify(device)])]
+        name = self.agree(lambda: _identify(device))
+        told: list[list[str]] = [own for own, _ in self.gather([device.type, name])]
         kinds, gpus = [kind for kind, _ in told], [name for _, name in told]
         if len({*kinds}) > 1:
             raise RanksError(
@@ -303,7 +303,8 @@ def _check_nccl(device: torch.device) -> None:
 
 
 def _identify(device: torch.device) -> str:
-    """Return a name that no other GPU has, nothing for a CPU."""
+    """Return a name that no other GPU has, nothing for a CPU; refuse GPUs where there is no NCCL."""
+    _check_nccl(device)
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
