@@ -160,7 +160,7 @@ class Masked(RunningSum):
 class Said(Masked):
     """The same, and it says so."""
 
-    def batch_weight(self, batch: Batch) -> Tensor:
+    def batch_weight(self, batch: Batch) -> Tensor | float:
         return self.counts(batch).sum()
 
 
@@ -194,19 +194,12 @@ def test_a_task_that_says_how_its_parts_count_is_trained_in_parts() -> None:
         assert_equal_up_to_rounding(made_up, whole, terms)
 
 
-class Rare(RunningSum):
+class Rare(Said):
     """A mean over the rows whose number is among those that count; of most parts none is, and their mean is 0/0."""
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        counts = self.counts(batch)
-        return ((output - batch.target).square() * counts).sum() / counts.sum()
 
     @staticmethod
     def counts(batch: Batch) -> Tensor:
         return (batch.input[:1].abs() > 1.2).expand_as(batch.target)
-
-    def batch_weight(self, batch: Batch) -> Tensor | float:
-        return self.counts(batch).sum()
 
 
 class RareInPython(Rare):
