@@ -17,6 +17,8 @@ import steadyrnn as sr
 from steadyrnn.bounds.parts import Part, part_errors
 from steadyrnn.engines.base import Recurrence, Windows
 from steadyrnn.parallel.gradients import gradient_norms
+from steadyrnn.parallel.layer import run_part_of_layer
+from steadyrnn.parallel.line import Line
 from steadyrnn.parallel.plan import Request, list_ways
 from steadyrnn.parallel.repair import Repair
 from steadyrnn.parallel.run import run_part
@@ -137,6 +139,15 @@ def test_a_part_in_windows_is_within_one_rounding_of_its_bound(seed: int | None)
     found = max(abs(a - b) for a, b in zip(part.output().flatten().tolist(), states, strict=True))
     bound = part_errors(certificate.best.rate, [Part(1, 0, 0.0, 0.0, 0.0), part.part(0.0)])[1]
     assert found <= bound + limit * (1 + 1e-9)
+
+
+def test_a_rank_asks_for_windows_that_are_linked() -> None:
+    part, _ = repair_of(torch.randn(200, 1, 5, dtype=torch.float64), 1e-3, 20)
+    asked = mock.Mock(wraps=run_part)
+    given = "auto", part.certificate, sr.to_parallel(line(), 1e-3, 20)._proven.sizes[0], part.request
+    with torch.no_grad(), mock.patch("steadyrnn.parallel.layer.run_part", asked):
+        run_part_of_layer(lambda: part.run, *given, Line(steps=(200,)))
+    assert [call.args[5].linked for call in asked.call_args_list] == [True]
 
 
 def test_steps_start_from_states_that_are_no_outputs() -> None:
