@@ -122,7 +122,7 @@ _ENGINES = [
            "last = (-(-(ends - k) // chunk) - 1)", "last = ((ends - k) // chunk - 1)",
            ("parallel/test_run.py::test_final_states_are_those_of_the_window_a_row_ends_in",)),
     Mutant("a swept part is bounded by its pass before", "parallel/run.py",
-           "        if self.linked and before is not None:", "        if False and before is not None:",
+           "(None, math.inf) if linked else (before, self.radius)", "before, self.radius",
            ("parallel/test_repair.py::test_a_part_in_windows_is_within_one_rounding_of_its_bound",)),
     Mutant("a rank does not ask for linked windows", "parallel/layer.py",
            "steps), linked=True), 0", "steps), linked=False), 0",

@@ -165,7 +165,7 @@ class WindowRun:
         gates: Where one kernel is to run all windows, the recurrence's
             :func:`~steadyrnn.engines.cuda.loops.windows.input_part`, which that kernel's ``refusal`` must allow.
         linked: Whether another run's state is compared with one of its outputs, and bounds those behind it. Then the bound
-            after a sweep is made of the mismatches of that pass alone, as in :func:`~steadyrnn.bounds.memory.boundary_errors`.
+            after a sweep is made of the mismatches of that pass alone.
 
     Example:
         >>> from steadyrnn.bounds.norms import TwoNorm
@@ -276,9 +276,8 @@ class WindowRun:
             squares = None if self.fused is None else self.fused.largest_square()
             found = largest_norm(output) if squares is None else norm_of_square(squares, output.shape[2], torch.float32)
             self.largest = found if math.isnan(found) else max(self.largest, found)
-        radius = self.radius
-        if self.linked and before is not None:  # the pass before, of which nothing is left, may be off in the other direction
-            before, radius = None, math.inf
+        linked = self.linked and before is not None  # the pass before, of which nothing is left, may be off the other way
+        before, radius = (None, math.inf) if linked else (before, self.radius)
         known = self.contraction.rate, self.windows, radius, self._running
         # not `self`, which would keep all its tensors until the errors are read
         return Pass(start, output, end, Deferred(lambda: start_errors(measured.value(), before, *known)))
